@@ -1,0 +1,142 @@
+# Tallyman: one Makefile, no generated build system.
+#
+#   make            release binary build/tallyman
+#   make run        set up the machine, build, start the server, load real data
+#   make test       set up the machine, build every variant, run every suite
+#   make unit       unit tests only        make V=asan unit    the same under ASan+UBSan
+#   make bench W=W1 one workload against its peers
+#   make sabotage   builds with one protection removed each; all must be killed
+#
+# V picks the variant (release, asan, tsan, cov), CC the compiler, B the build folder.
+
+V ?= release
+B ?= build$(if $(filter-out release,$(V)),/$(V))
+CC ?= cc
+AR ?= ar
+PREFIX ?= /usr/local
+
+VERSION := 0.1.0
+REVISION := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+
+WARN := -Wall -Wextra -Werror -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes \
+        -Wvla -Wcast-qual -Wswitch-enum -Wformat=2 -Wundef -Wpointer-arith
+CFLAGS_release := -O2 -g -D_FORTIFY_SOURCE=2 -fstack-protector-strong
+CFLAGS_asan := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+CFLAGS_tsan := -O1 -g -fsanitize=thread -fno-omit-frame-pointer
+CFLAGS_cov := -O0 -g --coverage
+CFLAGS_fuzz := -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+LDFLAGS_asan := -fsanitize=address,undefined
+LDFLAGS_tsan := -fsanitize=thread
+LDFLAGS_cov := --coverage
+LDFLAGS_fuzz := -fsanitize=fuzzer,address,undefined
+ifeq ($(V),fuzz)
+CC := clang
+endif
+
+# SABOTAGE names one removed protection; only `make sabotage` sets it.
+ALL_CFLAGS := -std=c17 -D_GNU_SOURCE $(WARN) $(CFLAGS_$(V)) -Isrc -pthread \
+              $(if $(SABOTAGE),-DSABOTAGE_$(SABOTAGE)) $(CFLAGS)
+ALL_LDFLAGS := -pthread $(if $(filter release,$(V)),-Wl,-z,relro -Wl,-z,now) $(LDFLAGS_$(V)) $(LDFLAGS)
+LIBS := -lcrypto -lhttp_parser -lcurl
+
+# Layers, lowest first. A layer may include only itself and those before it (tests/tidy checks).
+LAYERS := base os json journal http door main
+TEST_LAYERS := $(LAYERS)
+
+layer_src = $(filter-out src/main/tallyman.c,$(sort $(shell find src/$(1) -name '*.c' 2>/dev/null)))
+layer_obj = $(patsubst src/%.c,$(B)/obj/%.o,$(call layer_src,$(1)))
+upto = $(if $(filter $(1),$(firstword $(2))),$(firstword $(2)),$(firstword $(2)) $(call upto,$(1),$(wordlist 2,99,$(2))))
+reverse = $(if $(1),$(call reverse,$(wordlist 2,99,$(1))) $(firstword $(1)))
+# Archives of a layer and everything below it, highest first, as the linker wants them.
+libs_for = $(foreach l,$(call reverse,$(call upto,$(1),$(LAYERS))),$(if $(call layer_src,$(l)),$(B)/lib/$(l).a))
+
+.PHONY: all
+all: $(B)/tallyman
+
+define layer_rules
+$(B)/lib/$(1).a: $(call layer_obj,$(1))
+	@mkdir -p $$(@D)
+	@rm -f $$@
+	$(AR) rcs $$@ $$^
+endef
+$(foreach l,$(LAYERS),$(eval $(call layer_rules,$(l))))
+
+$(B)/obj/%.o: src/%.c $(B)/flags
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
+
+$(B)/obj/tests/%.o: tests/%.c $(B)/flags
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -I. -MMD -MP -c $< -o $@
+
+# A changed compiler or flag rebuilds everything.
+$(B)/flags: FORCE
+	@mkdir -p $(@D)
+	@printf '%s\n' '$(CC) $(ALL_CFLAGS)' | cmp -s - $@ || printf '%s\n' '$(CC) $(ALL_CFLAGS)' >$@
+.PHONY: FORCE
+FORCE:
+
+$(B)/obj/main/version.o: ALL_CFLAGS += -DTALLYMAN_VERSION='"$(VERSION)"' -DTALLYMAN_REVISION='"$(REVISION)"'
+
+$(B)/tallyman: $(B)/obj/main/tallyman.o $(call libs_for,main)
+	$(CC) -o $@ $(B)/obj/main/tallyman.o $(call libs_for,main) $(ALL_LDFLAGS) $(LIBS)
+
+# ---- unit tests: tests/unit/LAYER/test_NAME.c links LAYER and below, tests/lib and cmocka ----
+TESTLIB_OBJ := $(patsubst tests/%.c,$(B)/obj/tests/%.o,$(sort $(wildcard tests/lib/*.c)))
+UNIT_SRC := $(sort $(wildcard tests/unit/*/test_*.c))
+UNIT_BIN := $(patsubst tests/unit/%.c,$(B)/unit/%,$(UNIT_SRC))
+
+define unit_rules
+$(B)/unit/$(1)/%: $(B)/obj/tests/unit/$(1)/%.o $(TESTLIB_OBJ) $(call libs_for,$(1))
+	@mkdir -p $$(@D)
+	$(CC) -o $$@ $$< $(TESTLIB_OBJ) $(call libs_for,$(1)) $(ALL_LDFLAGS) $(LIBS) -lcmocka -lm
+endef
+$(foreach l,$(TEST_LAYERS),$(eval $(call unit_rules,$(l))))
+
+.PHONY: unit
+unit: $(UNIT_BIN)
+	@scripts/run-unit $(UNIT_BIN)
+
+.SECONDARY:
+
+# ---- crash tests and fuzz targets: whole-program C tests over the model disk ----
+CRASH_BIN := $(patsubst tests/crash/%.c,$(B)/crash/%,$(sort $(wildcard tests/crash/crash_*.c)))
+$(B)/crash/%: $(B)/obj/tests/crash/%.o $(TESTLIB_OBJ) $(call libs_for,journal)
+	@mkdir -p $(@D)
+	$(CC) -o $@ $< $(TESTLIB_OBJ) $(call libs_for,journal) $(ALL_LDFLAGS) $(LIBS) -lm
+
+FUZZ_BIN := $(patsubst tests/fuzz/fuzz_%.c,$(B)/fuzz/%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
+$(B)/fuzz/%: $(B)/obj/tests/fuzz/fuzz_%.o $(call libs_for,door)
+	@mkdir -p $(@D)
+	$(CC) -o $@ $< $(call libs_for,door) $(ALL_LDFLAGS) $(LIBS)
+
+# ---- benchmarks' own programs ----
+BENCH_BIN := $(patsubst bench/%.c,$(B)/bench/%,$(sort $(wildcard bench/*.c)))
+$(B)/obj/bench/%.o: bench/%.c $(B)/flags
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -I. -MMD -MP -c $< -o $@
+$(B)/bench/%: $(B)/obj/bench/%.o $(call libs_for,journal)
+	@mkdir -p $(@D)
+	$(CC) -o $@ $< $(call libs_for,journal) $(ALL_LDFLAGS) $(LIBS) $(BENCH_LIBS_$*) -lm
+
+.PHONY: install
+install: $(B)/tallyman
+	install -D -m 0755 $(B)/tallyman $(DESTDIR)$(PREFIX)/bin/tallyman
+
+.PHONY: run test bench sabotage tidy clean format
+run:
+	@scripts/run
+test:
+	@scripts/test
+bench:
+	@scripts/bench $(W)
+sabotage:
+	@scripts/sabotage
+tidy:
+	@scripts/tidy
+format:
+	clang-format -i $$(git ls-files '*.c' '*.h')
+clean:
+	rm -rf build
+
+-include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -1,0 +1,37 @@
+/* hash: SHA-256, CRC32C, hexadecimal, constant-time comparison.
+ *
+ * SHA-256 is OpenSSL's low-level interface on purpose: the provider interface of OpenSSL 3.0 costs more than
+ * hashing a 200-byte envelope does (measure: build/bench/hashcost). */
+#ifndef BASE_HASH_H
+#define BASE_HASH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/slice.h"
+
+#define SHA256_LEN 32
+#define SHA256_HEX_LEN 64
+
+struct sha256 {
+    _Alignas(8) unsigned char state[112]; /* OpenSSL's SHA256_CTX */
+};
+
+void sha256_start(struct sha256 *h);
+void sha256_add(struct sha256 *h, const void *p, size_t n);
+void sha256_end(struct sha256 *h, uint8_t out[SHA256_LEN]);
+void sha256_once(struct slice s, uint8_t out[SHA256_LEN]);
+
+/* CRC32C (Castagnoli), init and final inversion inside: crc32c(0, "123456789") = 0xe3069283. Pass the
+ * previous result to go on. */
+uint32_t crc32c(uint32_t crc, const void *p, size_t n);
+
+/* Lower-case hexadecimal; out holds 2 * n characters, no NUL. */
+void hex_encode(char *out, const void *p, size_t n);
+/* Exactly 2 * n lower-case hexadecimal digits, else false. */
+bool hex_decode(void *out, struct slice hex, size_t n);
+
+/* Equality in time that depends on the lengths only. */
+bool equal_constant_time(struct slice a, struct slice b);
+
+#endif

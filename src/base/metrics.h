@@ -1,0 +1,75 @@
+/* metrics: one table of counters and gauges, each one atomic, read by /metrics (Prometheus text format). */
+#ifndef BASE_METRICS_H
+#define BASE_METRICS_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+
+/* X(symbol, name, type, help) */
+#define METRICS_TABLE(X)                                                                           \
+    X(HTTP_CONNECTIONS, "tallyman_http_connections", "gauge", "Open client connections.")          \
+    X(HTTP_ACCEPTED, "tallyman_http_accepted_total", "counter", "Connections accepted.")           \
+    X(HTTP_ACCEPT_ERRORS, "tallyman_http_accept_errors_total", "counter",                          \
+      "Failed accepts, for want of descriptors or memory.")                                        \
+    X(HTTP_REQUESTS, "tallyman_http_requests_total", "counter", "Requests answered.")              \
+    X(HTTP_REFUSED, "tallyman_http_refused_total", "counter",                                      \
+      "Requests that were malformed or past a limit of the HTTP front.")                           \
+    X(HTTP_TIMEOUTS, "tallyman_http_timeouts_total", "counter", "Connections closed for slowness.")\
+    X(HTTP_BODY_BYTES, "tallyman_http_body_bytes_in_flight", "gauge",                              \
+      "Bytes reserved for request bodies.")                                                        \
+    X(HTTP_OVERLOADED, "tallyman_http_overloaded_total", "counter",                                \
+      "Requests refused because the body budget stayed full.")                                     \
+    X(JOURNAL_EVENTS, "tallyman_journal_events", "gauge", "Committed events.")                     \
+    X(JOURNAL_BYTES, "tallyman_journal_bytes", "gauge", "Bytes of committed lines.")               \
+    X(JOURNAL_GENERATIONS, "tallyman_journal_generations", "gauge", "Generations, the tail too.")  \
+    X(JOURNAL_BATCHES, "tallyman_journal_batches_total", "counter", "Batches committed.")          \
+    X(JOURNAL_DUPLICATES, "tallyman_journal_duplicates_total", "counter",                          \
+      "Batches answered with their original receipt.")                                             \
+    X(JOURNAL_CONFLICTS, "tallyman_journal_conflicts_total", "counter", "Batches refused by 409.") \
+    X(JOURNAL_GROUPS, "tallyman_journal_groups_total", "counter", "Group commits.")                \
+    X(JOURNAL_SYNCS, "tallyman_journal_syncs_total", "counter", "Syncs of the tail.")              \
+    X(JOURNAL_ROTATIONS, "tallyman_journal_rotations_total", "counter", "Generations closed.")     \
+    X(JOURNAL_POISONED, "tallyman_journal_poisoned", "gauge",                                      \
+      "1 when a write or sync failed: no acknowledgement until a restart.")                        \
+    X(JOURNAL_NO_SPACE, "tallyman_journal_no_space", "gauge", "1 while intake waits for space.")   \
+    X(JOURNAL_CLOCK_AHEAD_MS, "tallyman_journal_clock_ahead_ms", "gauge",                          \
+      "How far the last event id's time is ahead of the clock.")                                   \
+    X(INDEX_RUNS, "tallyman_index_runs", "gauge", "Sorted runs of batch keys.")                    \
+    X(INDEX_FAILURES, "tallyman_index_failures_total", "counter",                                  \
+      "Index files that could not be written or read; they are rebuilt.")
+
+enum metric {
+#define X(sym, name, type, help) METRIC_##sym,
+    METRICS_TABLE(X)
+#undef X
+        METRIC_COUNT
+};
+
+extern _Atomic uint64_t metrics_value[METRIC_COUNT];
+
+static inline void metric_add(enum metric m, uint64_t n)
+{
+    atomic_fetch_add_explicit(&metrics_value[m], n, memory_order_relaxed);
+}
+
+static inline void metric_sub(enum metric m, uint64_t n)
+{
+    atomic_fetch_sub_explicit(&metrics_value[m], n, memory_order_relaxed);
+}
+
+static inline void metric_set(enum metric m, uint64_t v)
+{
+    atomic_store_explicit(&metrics_value[m], v, memory_order_relaxed);
+}
+
+static inline uint64_t metric_get(enum metric m)
+{
+    return atomic_load_explicit(&metrics_value[m], memory_order_relaxed);
+}
+
+/* Appends HELP, TYPE and value of every metric. */
+void metrics_text(struct buf *out);
+
+#endif

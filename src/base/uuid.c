@@ -1,0 +1,33 @@
+/* Text form of UUIDs. Byte order is text order, so ids compare as memory. */
+#include "base/uuid.h"
+
+#include "base/hash.h"
+
+void uuid_text(char out[UUID_TEXT_LEN], const struct uuid *u)
+{
+    hex_encode(out, u->byte, 4);
+    out[8] = '-';
+    hex_encode(out + 9, u->byte + 4, 2);
+    out[13] = '-';
+    hex_encode(out + 14, u->byte + 6, 2);
+    out[18] = '-';
+    hex_encode(out + 19, u->byte + 8, 2);
+    out[23] = '-';
+    hex_encode(out + 24, u->byte + 10, 6);
+}
+
+bool uuid7_parse(struct slice s, struct uuid *u)
+{
+    if (s.len != UUID_TEXT_LEN || s.ptr[8] != '-' || s.ptr[13] != '-' || s.ptr[18] != '-' ||
+        s.ptr[23] != '-') {
+        return false;
+    }
+    if (!hex_decode(u->byte, slice_of(s.ptr, 8), 4) ||
+        !hex_decode(u->byte + 4, slice_of(s.ptr + 9, 4), 2) ||
+        !hex_decode(u->byte + 6, slice_of(s.ptr + 14, 4), 2) ||
+        !hex_decode(u->byte + 8, slice_of(s.ptr + 19, 4), 2) ||
+        !hex_decode(u->byte + 10, slice_of(s.ptr + 24, 12), 6)) {
+        return false;
+    }
+    return (u->byte[6] >> 4) == 7 && (u->byte[8] >> 6) == 2;
+}
