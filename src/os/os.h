@@ -1,7 +1,9 @@
-/* os: the only way to the system (ARCHITECTURE section 6). One table of pointers, replaceable by tests.
+/* os: the only way to the system (ARCHITECTURE section 6). One table of pointers, replaceable by
+ * tests.
  *
- * Results: 0, a descriptor or a count; a negative errno on failure. EINTR is hidden. Descriptors are close-on-exec,
- * sockets from os_accept and os_socket are non-blocking. Blocking: file calls block, socket calls do not. */
+ * Results: 0, a descriptor or a count; a negative errno on failure. EINTR is hidden. Descriptors
+ * are close-on-exec, sockets from os_accept and os_socket are non-blocking. Blocking: file calls
+ * block, socket calls do not. */
 #ifndef OS_OS_H
 #define OS_OS_H
 
@@ -23,7 +25,8 @@ struct os_stat {
     unsigned mode; /* st_mode, type bits included */
 };
 
-/* Called for each entry of a directory ("." and ".." left out); non-zero stops and is returned by os_list. */
+/* Called for each entry of a directory ("." and ".." left out); non-zero stops and is returned by
+ * os_list. */
 typedef int os_list_fn(void *ctx, const char *name);
 
 struct os_table {
@@ -46,8 +49,8 @@ OS_OTHER_CALLS(X)
 
 /* Composites; each is made of the calls above, so that faults reach every step. */
 
-/* Writes all n bytes, going on after short writes. *written (may be NULL) is how many are in the file even when
- * it fails. A write that returns 0 counts as EIO. */
+/* Writes all n bytes, going on after short writes. *written (may be NULL) is how many are in the
+ * file even when it fails. A write that returns 0 counts as EIO. */
 int os_pwrite_all(int fd, const void *p, size_t n, uint64_t offset, size_t *written);
 /* Reads until n bytes or the end of the file; returns the count or a negative errno. */
 int64_t os_pread_full(int fd, void *p, size_t n, uint64_t offset);

@@ -1,55 +1,55 @@
-/* The list of system calls Tallyman makes, once. os.h derives the table and the wrappers from it; fault
- * injection and the model disk of the tests derive theirs.
+/* The list of system calls Tallyman makes, once. os.h derives the table and the wrappers from it;
+ * fault injection and the model disk of the tests derive theirs.
  *
- * X(return type, name, (parameters), (arguments)). Every call returns a negative errno on failure; none sets
- * errno; none is retried inside except on EINTR (a caller never sees EINTR, but for os_epoll_wait, which
- * returns 0 events instead). Short reads and writes are the caller's to see.
+ * X(return type, name, (parameters), (arguments)). Every call returns a negative errno on failure;
+ * none sets errno; none is retried inside except on EINTR (a caller never sees EINTR, but for
+ * os_epoll_wait, which returns 0 events instead). Short reads and writes are the caller's to see.
  *
  * OS_FILE_CALLS touch durable state: the model disk answers all of them. */
 #ifndef OS_CALLS_H
 #define OS_CALLS_H
 
-#define OS_FILE_CALLS(X)                                                                           \
-    X(int, open, (const char *path, int flags, unsigned mode), (path, flags, mode))                \
-    X(int, close, (int fd), (fd))                                                                  \
-    X(int64_t, pread, (int fd, void *p, size_t n, uint64_t offset), (fd, p, n, offset))            \
-    X(int64_t, pwrite, (int fd, const void *p, size_t n, uint64_t offset), (fd, p, n, offset))     \
-    X(int, fdatasync, (int fd), (fd))                                                              \
-    X(int, fsync, (int fd), (fd))                                                                  \
-    X(int, ftruncate, (int fd, uint64_t size), (fd, size))                                         \
-    X(int, fstat, (int fd, struct os_stat *st), (fd, st))                                          \
-    X(int, stat, (const char *path, struct os_stat *st), (path, st))                               \
-    X(int, rename, (const char *from, const char *to), (from, to))                                 \
-    X(int, unlink, (const char *path), (path))                                                     \
-    X(int, mkdir, (const char *path, unsigned mode), (path, mode))                                 \
-    X(int, list, (const char *path, os_list_fn *fn, void *ctx), (path, fn, ctx))                   \
-    X(int, flock, (int fd, int operation), (fd, operation))                                        \
-    X(int, drop_cache, (int fd), (fd))                                                             \
+#define OS_FILE_CALLS(X)                                                                       \
+    X(int, open, (const char *path, int flags, unsigned mode), (path, flags, mode))            \
+    X(int, close, (int fd), (fd))                                                              \
+    X(int64_t, pread, (int fd, void *p, size_t n, uint64_t offset), (fd, p, n, offset))        \
+    X(int64_t, pwrite, (int fd, const void *p, size_t n, uint64_t offset), (fd, p, n, offset)) \
+    X(int, fdatasync, (int fd), (fd))                                                          \
+    X(int, fsync, (int fd), (fd))                                                              \
+    X(int, ftruncate, (int fd, uint64_t size), (fd, size))                                     \
+    X(int, fstat, (int fd, struct os_stat *st), (fd, st))                                      \
+    X(int, stat, (const char *path, struct os_stat *st), (path, st))                           \
+    X(int, rename, (const char *from, const char *to), (from, to))                             \
+    X(int, unlink, (const char *path), (path))                                                 \
+    X(int, mkdir, (const char *path, unsigned mode), (path, mode))                             \
+    X(int, list, (const char *path, os_list_fn *fn, void *ctx), (path, fn, ctx))               \
+    X(int, flock, (int fd, int operation), (fd, operation))                                    \
+    X(int, drop_cache, (int fd), (fd))                                                         \
     X(int, free_space, (const char *path, uint64_t *bytes), (path, bytes))
 
-#define OS_OTHER_CALLS(X)                                                                          \
-    X(uint64_t, clock_real_ms, (void), ())                                                         \
-    X(uint64_t, clock_mono_ns, (void), ())                                                         \
-    X(int, random, (void *p, size_t n), (p, n))                                                    \
-    X(int64_t, read, (int fd, void *p, size_t n), (fd, p, n))                                      \
-    X(int64_t, write, (int fd, const void *p, size_t n), (fd, p, n))                               \
-    X(int64_t, recv, (int fd, void *p, size_t n), (fd, p, n))                                      \
-    X(int64_t, sendv, (int fd, const struct iovec *iov, int count), (fd, iov, count))              \
-    X(int, shutdown, (int fd, int how), (fd, how))                                                 \
-    X(int, socket, (int domain, int type, int protocol), (domain, type, protocol))                 \
-    X(int, bind, (int fd, const struct sockaddr *a, unsigned len), (fd, a, len))                   \
-    X(int, listen, (int fd, int backlog), (fd, backlog))                                           \
-    X(int, accept, (int fd), (fd))                                                                 \
-    X(int, connect, (int fd, const struct sockaddr *a, unsigned len), (fd, a, len))                \
-    X(int, setsockopt, (int fd, int level, int name, const void *v, unsigned len),                 \
-      (fd, level, name, v, len))                                                                   \
-    X(int, getsockname, (int fd, struct sockaddr *a, unsigned *len), (fd, a, len))                 \
-    X(int, epoll_create, (void), ())                                                               \
-    X(int, epoll_ctl, (int ep, int op, int fd, struct epoll_event *ev), (ep, op, fd, ev))          \
-    X(int, epoll_wait, (int ep, struct epoll_event *ev, int max, int timeout_ms),                  \
-      (ep, ev, max, timeout_ms))                                                                   \
-    X(int, eventfd, (void), ())                                                                    \
-    X(int, signalfd, (const int *signals, int count), (signals, count))                            \
-    X(int, raise_nofile, (uint64_t *limit), (limit))
+#define OS_OTHER_CALLS(X)                                                                 \
+    X(uint64_t, clock_real_ms, (void), ())                                                \
+    X(uint64_t, clock_mono_ns, (void), ())                                                \
+    X(int, random, (void *p, size_t n), (p, n))                                           \
+    X(int64_t, read, (int fd, void *p, size_t n), (fd, p, n))                             \
+    X(int64_t, write, (int fd, const void *p, size_t n), (fd, p, n))                      \
+    X(int64_t, recv, (int fd, void *p, size_t n), (fd, p, n))                             \
+    X(int64_t, sendv, (int fd, const struct iovec *iov, int count), (fd, iov, count))     \
+    X(int, shutdown, (int fd, int how), (fd, how))                                        \
+    X(int, socket, (int domain, int type, int protocol), (domain, type, protocol))        \
+    X(int, bind, (int fd, const struct sockaddr *a, unsigned len), (fd, a, len))          \
+    X(int, listen, (int fd, int backlog), (fd, backlog))                                  \
+    X(int, accept, (int fd), (fd))                                                        \
+    X(int, connect, (int fd, const struct sockaddr *a, unsigned len), (fd, a, len))       \
+    X(int, setsockopt, (int fd, int level, int name, const void *v, unsigned len),        \
+      (fd, level, name, v, len))                                                          \
+    X(int, getsockname, (int fd, struct sockaddr *a, unsigned *len), (fd, a, len))        \
+    X(int, epoll_create, (void), ())                                                      \
+    X(int, epoll_ctl, (int ep, int op, int fd, struct epoll_event *ev), (ep, op, fd, ev)) \
+    X(int, epoll_wait, (int ep, struct epoll_event *ev, int max, int timeout_ms),         \
+      (ep, ev, max, timeout_ms))                                                          \
+    X(int, eventfd, (void), ())                                                           \
+    X(int, signalfd, (const int *signals, int count), (signals, count))                   \
+    X(int, raise_nofile, (uint64_t * limit), (limit))
 
 #endif

@@ -1,0 +1,116 @@
+/* journal: the ordered, hash-chained history in a directory (ARCHITECTURE section 2).
+ *
+ * One writer (the loop thread) appends batches in groups: journal_append stages a batch and decides its outcome against
+ * everything committed and staged; journal_commit writes the group with one pwrite and one fdatasync and publishes the
+ * new frontier. No outcome of a group may be told to anybody before journal_commit has returned 0 (ARCHITECTURE 1, rule 3).
+ * Readers (journal/read.h) work on any thread, up to the published frontier.
+ *
+ * Errors: ERR_WRITER_POISONED after a failed write or sync: for the life of this struct nothing is acknowledged any more, reads go
+ * on. ERR_NO_SPACE: nothing was stored, a later append may succeed. */
+#ifndef JOURNAL_JOURNAL_H
+#define JOURNAL_JOURNAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/hash.h"
+#include "base/slice.h"
+#include "base/uuid.h"
+
+#define JOURNAL_BATCH_EVENTS_MAX 10000
+#define JOURNAL_GROUP_BYTES (4u << 20)
+#define JOURNAL_GROUP_EVENTS_MAX 65536
+#define JOURNAL_GENERATION_BYTES (64u << 20)
+
+struct journal;
+
+struct journal_options {
+    uint64_t generation_bytes; /* 0: JOURNAL_GENERATION_BYTES; at least 64 KiB */
+    uint64_t group_bytes;      /* 0: JOURNAL_GROUP_BYTES; a group closes when it has passed this */
+    bool threads;              /* prepare the next tail and write index files in the background */
+};
+
+/* One event of a batch: canonical JSON texts (strings with their quotes), borrowed for the call. */
+struct journal_event {
+    struct slice stream, record_key, kind;
+    struct slice occurred_at; /* empty: absent */
+    struct slice payload;
+    uint8_t content_hash[SHA256_LEN];
+};
+
+struct journal_batch {
+    struct slice source, batch_id; /* canonical JSON strings with quotes */
+    uint8_t digest[SHA256_LEN];
+    const struct journal_event *events;
+    uint32_t count;
+    bool has_precondition;
+    struct slice precondition_stream; /* canonical JSON string with quotes */
+    bool expect_none;                 /* expected_frontier: null */
+    struct uuid expected_frontier;
+};
+
+enum journal_outcome {
+    JOURNAL_COMMITTED,         /* staged; true once journal_commit returned 0 */
+    JOURNAL_DUPLICATE,         /* the original receipt is in the result */
+    JOURNAL_BATCH_CONFLICT,    /* same key, other digest: digest and events are the original's */
+    JOURNAL_FRONTIER_CONFLICT  /* actual_* say what the stream's frontier is */
+};
+
+struct journal_result {
+    enum journal_outcome outcome;
+    uint8_t digest[SHA256_LEN];
+    uint32_t events;
+    struct uuid first_id, last_id;
+    bool actual_none; /* the stream has no committed event */
+    struct uuid actual_frontier;
+};
+
+/* The published frontier. */
+struct journal_frontier {
+    bool empty; /* no event yet: last_id is zero, head is the genesis head */
+    struct uuid last_id;
+    uint64_t events;
+    uint8_t head[SHA256_LEN];
+};
+
+struct journal_status {
+    struct journal_frontier frontier;
+    uint64_t bytes;
+    uint32_t generations;
+    bool poisoned;
+    bool no_space;
+    char cause[256]; /* of poisoned or no_space, for people; no paths of the host beyond file names */
+    uint64_t clock_ahead_ms;
+    uint64_t streams;
+};
+
+/* Opens or creates DIR/journal with DIR/index and DIR/remnants; takes DIR/lock. Recovers (ARCHITECTURE 2.2), and completes the index.
+ * ERR_LOCKED when another process has it; ERR_CORRUPT names file and offset, and nothing was changed; ERR_UNSUPPORTED for a format of
+ * the future; ERR_IO, ERR_NO_SPACE, ERR_NO_MEMORY. Blocks. */
+int journal_open(const char *dir, const struct journal_options *options, struct journal **out,
+                 struct err *e) MUST_CHECK;
+/* Clean close: trims the tail, removes the spare, releases the lock; a poisoned journal is left as it is. Staged batches are dropped.
+ * Returns what failed (the directory then recovers at the next open). Frees j always. */
+int journal_close(struct journal *j, struct err *e);
+
+/* Stages a batch. 0: *r holds the outcome (to be told after journal_commit). ERR_GROUP_FULL: commit first, then come again. ERR_NO_SPACE,
+ * ERR_WRITER_POISONED, ERR_NO_MEMORY, ERR_IO (a read of the past failed: nothing is known, nothing was staged). */
+int journal_append(struct journal *j, const struct journal_batch *b, struct journal_result *r,
+                   struct err *e) MUST_CHECK;
+/* Makes the staged group durable and publishes it. With nothing staged: 0 at once, no system call. On ERR_NO_SPACE the
+ * group is undone and may be appended again later; on ERR_WRITER_POISONED it is unknown. */
+int journal_commit(struct journal *j, struct err *e) MUST_CHECK;
+/* True when batches are staged. */
+bool journal_pending(const struct journal *j);
+
+/* Once a second or so: tries again to get space, refreshes metrics. */
+void journal_tick(struct journal *j);
+/* Any thread. */
+void journal_get_frontier(struct journal *j, struct journal_frontier *out);
+void journal_get_status(struct journal *j, struct journal_status *out);
+
+/* Fingerprint of a key from canonical JSON strings with quotes. */
+void journal_fingerprint(struct slice source, struct slice batch_id, uint8_t out[16]);
+
+#endif
