@@ -25,6 +25,8 @@ CFLAGS_asan := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fn
 CFLAGS_tsan := -O1 -g -fsanitize=thread -fno-omit-frame-pointer
 CFLAGS_cov := -O0 -g --coverage
 CFLAGS_fuzz := -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+LDFLAGS_release := -Wl,-z,relro -Wl,-z,now
+LDFLAGS_release := -Wl,-z,relro -Wl,-z,now
 LDFLAGS_asan := -fsanitize=address,undefined
 LDFLAGS_tsan := -fsanitize=thread
 LDFLAGS_cov := --coverage
@@ -36,7 +38,7 @@ endif
 # SABOTAGE names one removed protection; only `make sabotage` sets it.
 ALL_CFLAGS := -std=c17 -D_GNU_SOURCE $(WARN) $(CFLAGS_$(V)) -Isrc -pthread \
               $(if $(SABOTAGE),-DSABOTAGE_$(SABOTAGE)) $(CFLAGS)
-ALL_LDFLAGS := -pthread $(if $(filter release,$(V)),-Wl,-z,relro -Wl,-z,now) $(LDFLAGS_$(V)) $(LDFLAGS)
+ALL_LDFLAGS := -pthread $(LDFLAGS_$(V)) $(LDFLAGS)
 LIBS := -lcrypto -lhttp_parser -lcurl
 
 # Layers, lowest first. A layer may include only itself and those before it (tests/tidy checks).
@@ -83,13 +85,20 @@ $(B)/tallyman: $(B)/obj/main/tallyman.o $(call libs_for,main)
 
 # ---- unit tests: tests/unit/LAYER/test_NAME.c links LAYER and below, tests/lib and cmocka ----
 TESTLIB_OBJ := $(patsubst tests/%.c,$(B)/obj/tests/%.o,$(sort $(wildcard tests/lib/*.c)))
+# An archive, so that a test of a low layer does not drag in what it does not use.
+TESTLIB := $(B)/lib/testlib.a
+$(TESTLIB): $(TESTLIB_OBJ)
+	@mkdir -p $(@D)
+	@rm -f $@
+	$(AR) rcs $@ $^
+
 UNIT_SRC := $(sort $(wildcard tests/unit/*/test_*.c))
 UNIT_BIN := $(patsubst tests/unit/%.c,$(B)/unit/%,$(UNIT_SRC))
 
 define unit_rules
-$(B)/unit/$(1)/%: $(B)/obj/tests/unit/$(1)/%.o $(TESTLIB_OBJ) $(call libs_for,$(1))
+$(B)/unit/$(1)/%: $(B)/obj/tests/unit/$(1)/%.o $(TESTLIB) $(call libs_for,$(1))
 	@mkdir -p $$(@D)
-	$(CC) -o $$@ $$< $(TESTLIB_OBJ) $(call libs_for,$(1)) $(ALL_LDFLAGS) $(LIBS) -lcmocka -lm
+	$(CC) -o $$@ $$< $(TESTLIB) $(call libs_for,$(1)) $(ALL_LDFLAGS) $(LIBS) -lcmocka -lm
 endef
 $(foreach l,$(TEST_LAYERS),$(eval $(call unit_rules,$(l))))
 
@@ -101,9 +110,9 @@ unit: $(UNIT_BIN)
 
 # ---- crash tests and fuzz targets: whole-program C tests over the model disk ----
 CRASH_BIN := $(patsubst tests/crash/%.c,$(B)/crash/%,$(sort $(wildcard tests/crash/crash_*.c)))
-$(B)/crash/%: $(B)/obj/tests/crash/%.o $(TESTLIB_OBJ) $(call libs_for,journal)
+$(B)/crash/%: $(B)/obj/tests/crash/%.o $(TESTLIB) $(call libs_for,journal)
 	@mkdir -p $(@D)
-	$(CC) -o $@ $< $(TESTLIB_OBJ) $(call libs_for,journal) $(ALL_LDFLAGS) $(LIBS) -lm
+	$(CC) -o $@ $< $(TESTLIB) $(call libs_for,journal) $(ALL_LDFLAGS) $(LIBS) -lm
 
 FUZZ_BIN := $(patsubst tests/fuzz/fuzz_%.c,$(B)/fuzz/%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
 $(B)/fuzz/%: $(B)/obj/tests/fuzz/fuzz_%.o $(call libs_for,door)

@@ -1,7 +1,8 @@
 /* arena: memory of one request, freed in one call (STYLE 16).
  *
- * Zero-initialise it or call arena_init with a limit. Chunks double from 4 KiB. arena_alloc returns NULL
- * past the limit or without memory; nothing is freed singly. Alignment is that of max_align_t. */
+ * Zero-initialise it or call arena_init with a limit. Chunks double from 4 KiB. arena_alloc returns
+ * NULL past the limit or without memory; nothing is freed singly. Alignment is that of max_align_t.
+ */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
 

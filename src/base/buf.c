@@ -1,5 +1,6 @@
-/* Growth doubles, starts at 256 bytes, and never passes the limit. A failed buffer stays failed until it is
- * cleared: callers check once, at the end, and a truncated result can never be taken for a whole one. */
+/* Growth doubles, starts at 256 bytes, and never passes the limit. A failed buffer stays failed
+ * until it is cleared: callers check once, at the end, and a truncated result can never be taken
+ * for a whole one. */
 #include "base/buf.h"
 
 #include <stdio.h>

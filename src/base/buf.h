@@ -1,8 +1,8 @@
 /* buf: a growing byte buffer with one owner.
  *
- * Zero-initialise it, or give it a limit with buf_init; free it with buf_free. Appending past the limit
- * or failing to allocate sets `failed` (sticky) and drops the bytes, so that a chain of appends needs one
- * check at its end. Blocks: no. Threads: one owner at a time. */
+ * Zero-initialise it, or give it a limit with buf_init; free it with buf_free. Appending past the
+ * limit or failing to allocate sets `failed` (sticky) and drops the bytes, so that a chain of
+ * appends needs one check at its end. Blocks: no. Threads: one owner at a time. */
 #ifndef BASE_BUF_H
 #define BASE_BUF_H
 

@@ -1,7 +1,8 @@
 /* ensure: assertions that stay on in release builds.
  *
- * A failed ensure() is a bug in Tallyman (STYLE 9): it names the place and aborts, so that a core is
- * left and nothing more is acknowledged. It is never used on input or on what a disk returned. */
+ * A failed ensure() is a bug in Tallyman (STYLE 9): it names the place and aborts, so that a core
+ * is left and nothing more is acknowledged. It is never used on input or on what a disk returned.
+ */
 #ifndef BASE_ENSURE_H
 #define BASE_ENSURE_H
 

@@ -29,6 +29,9 @@ static const struct err_row *err_row(int code)
 }
 
 static int err_vset(struct err *e, int code, const char *fmt, va_list ap)
+    __attribute__((format(printf, 3, 0)));
+
+static int err_vset(struct err *e, int code, const char *fmt, va_list ap)
 {
     ensure(code < 0);
     if (e != NULL) {

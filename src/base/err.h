@@ -1,8 +1,8 @@
 /* err: the one table of error codes, and the detail that travels beside a code.
  *
- * Fallible functions return 0 or a negative ERR_ code. Detail (a message for people, errno, byte position)
- * is written to a small struct the caller owns. Codes with an HTTP status are answers to clients; their names
- * are those of spec/history.md section 10 and never change. */
+ * Fallible functions return 0 or a negative ERR_ code. Detail (a message for people, errno, byte
+ * position) is written to a small struct the caller owns. Codes with an HTTP status are answers to
+ * clients; their names are those of spec/history.md section 10 and never change. */
 #ifndef BASE_ERR_H
 #define BASE_ERR_H
 
@@ -11,47 +11,47 @@
 #include <stdint.h>
 
 /* X(symbol, name on the wire and in logs, HTTP status or 0, retryable by the client, log level) */
-#define ERR_TABLE(X)                                                                               \
-    /* answers of the history door */                                                              \
-    X(INVALID_REQUEST, "invalid_request", 400, false, LOG_DEBUG)                                   \
-    X(INVALID_BATCH, "invalid_batch", 400, false, LOG_DEBUG)                                       \
-    X(INVALID_EVENTS, "invalid_events", 400, false, LOG_DEBUG)                                     \
-    X(INVALID_SOURCE_LINEAGE, "invalid_source_lineage", 400, false, LOG_DEBUG)                     \
-    X(INVALID_REPLAY_REQUEST, "invalid_replay_request", 400, false, LOG_DEBUG)                     \
-    X(INVALID_STREAMS_REQUEST, "invalid_streams_request", 400, false, LOG_DEBUG)                   \
-    X(STREAM_ANCHOR_UNAVAILABLE, "stream_anchor_unavailable", 400, false, LOG_DEBUG)               \
-    X(UNAUTHORIZED, "unauthorized", 401, false, LOG_DEBUG)                                         \
-    X(NOT_FOUND, "not_found", 404, false, LOG_DEBUG)                                               \
-    X(METHOD_NOT_ALLOWED, "method_not_allowed", 405, false, LOG_DEBUG)                             \
-    X(BATCH_ID_CONFLICT, "batch_id_conflict", 409, false, LOG_DEBUG)                               \
-    X(STREAM_FRONTIER_CONFLICT, "stream_frontier_conflict", 409, false, LOG_DEBUG)                 \
-    X(BODY_TOO_LARGE, "body_too_large", 413, false, LOG_DEBUG)                                     \
-    X(UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", 415, false, LOG_DEBUG)                     \
-    X(OVERLOADED, "overloaded", 429, true, LOG_INFO)                                               \
-    X(INTERNAL_ERROR, "internal_error", 500, false, LOG_ERROR)                                     \
-    X(WRITER_POISONED, "writer_poisoned", 503, true, LOG_ERROR)                                    \
-    /* answers of the HTTP front, before any door (no contract names them) */                      \
-    X(BAD_REQUEST, "bad_request", 400, false, LOG_DEBUG)                                           \
-    X(REQUEST_TIMEOUT, "request_timeout", 408, true, LOG_DEBUG)                                    \
-    X(LENGTH_REQUIRED, "length_required", 411, false, LOG_DEBUG)                                   \
-    X(URI_TOO_LONG, "uri_too_long", 414, false, LOG_DEBUG)                                         \
-    X(EXPECTATION_FAILED, "expectation_failed", 417, false, LOG_DEBUG)                             \
-    X(HEADERS_TOO_LARGE, "headers_too_large", 431, false, LOG_DEBUG)                               \
-    X(NOT_IMPLEMENTED, "not_implemented", 501, false, LOG_DEBUG)                                   \
-    X(VERSION_NOT_SUPPORTED, "version_not_supported", 505, false, LOG_DEBUG)                       \
-    /* inside the process */                                                                       \
-    X(IO, "io_error", 0, false, LOG_ERROR)                                                         \
-    X(NO_SPACE, "no_space", 0, true, LOG_WARN)                                                     \
-    X(NO_MEMORY, "no_memory", 0, true, LOG_ERROR)                                                  \
-    X(CORRUPT, "corrupt", 0, false, LOG_ERROR)                                                     \
-    X(LOCKED, "locked", 0, false, LOG_ERROR)                                                       \
-    X(UNSUPPORTED, "unsupported_format", 0, false, LOG_ERROR)                                      \
-    X(GROUP_FULL, "group_full", 0, true, LOG_DEBUG)                                                \
-    X(NOT_READY, "not_ready", 0, true, LOG_INFO)                                                   \
-    X(USAGE, "usage", 0, false, LOG_ERROR)                                                         \
-    X(JSON, "json_error", 0, false, LOG_DEBUG)                                                     \
-    X(JSON_DEPTH, "json_depth", 0, false, LOG_DEBUG)                                               \
-    X(CONNECT, "connect_failed", 0, true, LOG_ERROR)                                               \
+#define ERR_TABLE(X)                                                                 \
+    /* answers of the history door */                                                \
+    X(INVALID_REQUEST, "invalid_request", 400, false, LOG_DEBUG)                     \
+    X(INVALID_BATCH, "invalid_batch", 400, false, LOG_DEBUG)                         \
+    X(INVALID_EVENTS, "invalid_events", 400, false, LOG_DEBUG)                       \
+    X(INVALID_SOURCE_LINEAGE, "invalid_source_lineage", 400, false, LOG_DEBUG)       \
+    X(INVALID_REPLAY_REQUEST, "invalid_replay_request", 400, false, LOG_DEBUG)       \
+    X(INVALID_STREAMS_REQUEST, "invalid_streams_request", 400, false, LOG_DEBUG)     \
+    X(STREAM_ANCHOR_UNAVAILABLE, "stream_anchor_unavailable", 400, false, LOG_DEBUG) \
+    X(UNAUTHORIZED, "unauthorized", 401, false, LOG_DEBUG)                           \
+    X(NOT_FOUND, "not_found", 404, false, LOG_DEBUG)                                 \
+    X(METHOD_NOT_ALLOWED, "method_not_allowed", 405, false, LOG_DEBUG)               \
+    X(BATCH_ID_CONFLICT, "batch_id_conflict", 409, false, LOG_DEBUG)                 \
+    X(STREAM_FRONTIER_CONFLICT, "stream_frontier_conflict", 409, false, LOG_DEBUG)   \
+    X(BODY_TOO_LARGE, "body_too_large", 413, false, LOG_DEBUG)                       \
+    X(UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", 415, false, LOG_DEBUG)       \
+    X(OVERLOADED, "overloaded", 429, true, LOG_INFO)                                 \
+    X(INTERNAL_ERROR, "internal_error", 500, false, LOG_ERROR)                       \
+    X(WRITER_POISONED, "writer_poisoned", 503, true, LOG_ERROR)                      \
+    /* answers of the HTTP front, before any door (no contract names them) */        \
+    X(BAD_REQUEST, "bad_request", 400, false, LOG_DEBUG)                             \
+    X(REQUEST_TIMEOUT, "request_timeout", 408, true, LOG_DEBUG)                      \
+    X(LENGTH_REQUIRED, "length_required", 411, false, LOG_DEBUG)                     \
+    X(URI_TOO_LONG, "uri_too_long", 414, false, LOG_DEBUG)                           \
+    X(EXPECTATION_FAILED, "expectation_failed", 417, false, LOG_DEBUG)               \
+    X(HEADERS_TOO_LARGE, "headers_too_large", 431, false, LOG_DEBUG)                 \
+    X(NOT_IMPLEMENTED, "not_implemented", 501, false, LOG_DEBUG)                     \
+    X(VERSION_NOT_SUPPORTED, "version_not_supported", 505, false, LOG_DEBUG)         \
+    /* inside the process */                                                         \
+    X(IO, "io_error", 0, false, LOG_ERROR)                                           \
+    X(NO_SPACE, "no_space", 0, true, LOG_WARN)                                       \
+    X(NO_MEMORY, "no_memory", 0, true, LOG_ERROR)                                    \
+    X(CORRUPT, "corrupt", 0, false, LOG_ERROR)                                       \
+    X(LOCKED, "locked", 0, false, LOG_ERROR)                                         \
+    X(UNSUPPORTED, "unsupported_format", 0, false, LOG_ERROR)                        \
+    X(GROUP_FULL, "group_full", 0, true, LOG_DEBUG)                                  \
+    X(NOT_READY, "not_ready", 0, true, LOG_INFO)                                     \
+    X(USAGE, "usage", 0, false, LOG_ERROR)                                           \
+    X(JSON, "json_error", 0, false, LOG_DEBUG)                                       \
+    X(JSON_DEPTH, "json_depth", 0, false, LOG_DEBUG)                                 \
+    X(CONNECT, "connect_failed", 0, true, LOG_ERROR)                                 \
     X(REFUSED, "refused", 0, false, LOG_ERROR)
 
 enum err_index {
@@ -83,13 +83,14 @@ int err_set(struct err *e, int code, const char *fmt, ...) __attribute__((format
 /* The same with a byte offset. */
 int err_set_at(struct err *e, int code, uint64_t offset, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/* For a failed system call: os_result is the negative errno it returned. ENOSPC and EDQUOT give ERR_NO_SPACE,
- * ENOMEM gives ERR_NO_MEMORY, everything else ERR_IO. what names the call, path the file. */
+/* For a failed system call: os_result is the negative errno it returned. ENOSPC and EDQUOT give
+ * ERR_NO_SPACE, ENOMEM gives ERR_NO_MEMORY, everything else ERR_IO. what names the call, path the
+ * file. */
 int err_os(struct err *e, int os_result, const char *what, const char *path);
 
-const char *err_name(int code);      /* "ok" for 0 */
-unsigned err_status(int code);       /* HTTP status, 500 for codes without one */
+const char *err_name(int code); /* "ok" for 0 */
+unsigned err_status(int code);  /* HTTP status, 500 for codes without one */
 bool err_retryable(int code);
-int err_level(int code);             /* enum log_level of base/log.h */
+int err_level(int code); /* enum log_level of base/log.h */
 
 #endif

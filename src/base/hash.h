@@ -1,7 +1,7 @@
 /* hash: SHA-256, CRC32C, hexadecimal, constant-time comparison.
  *
- * SHA-256 is OpenSSL's low-level interface on purpose: the provider interface of OpenSSL 3.0 costs more than
- * hashing a 200-byte envelope does (measure: build/bench/hashcost). */
+ * SHA-256 is OpenSSL's low-level interface on purpose: the provider interface of OpenSSL 3.0 costs
+ * more than hashing a 200-byte envelope does (measure: build/bench/hashcost). */
 #ifndef BASE_HASH_H
 #define BASE_HASH_H
 
@@ -10,7 +10,7 @@
 
 #include "base/slice.h"
 
-#define SHA256_LEN 32
+#define SHA256_LEN     32
 #define SHA256_HEX_LEN 64
 
 struct sha256 {
@@ -22,8 +22,8 @@ void sha256_add(struct sha256 *h, const void *p, size_t n);
 void sha256_end(struct sha256 *h, uint8_t out[SHA256_LEN]);
 void sha256_once(struct slice s, uint8_t out[SHA256_LEN]);
 
-/* CRC32C (Castagnoli), init and final inversion inside: crc32c(0, "123456789") = 0xe3069283. Pass the
- * previous result to go on. */
+/* CRC32C (Castagnoli), init and final inversion inside: crc32c(0, "123456789") = 0xe3069283. Pass
+ * the previous result to go on. */
 uint32_t crc32c(uint32_t crc, const void *p, size_t n);
 
 /* Lower-case hexadecimal; out holds 2 * n characters, no NUL. */

@@ -1,5 +1,6 @@
-/* A line is formatted on the stack and handed to stdio whole, so lines of threads never mix. Control characters
- * are replaced: a stranger's bytes cannot forge a line. Wall time only labels the line. */
+/* A line is formatted on the stack and handed to stdio whole, so lines of threads never mix.
+ * Control characters are replaced: a stranger's bytes cannot forge a line. Wall time only labels
+ * the line. */
 #include "base/log.h"
 
 #include <stdarg.h>

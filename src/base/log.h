@@ -1,6 +1,7 @@
 /* log: one line an event, to standard error, safe from any thread.
  *
- * Form: `2026-11-30T09:05:51.123Z level module: text`. Secrets and request bodies are never logged. */
+ * Form: `2026-11-30T09:05:51.123Z level module: text`. Secrets and request bodies are never logged.
+ */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 

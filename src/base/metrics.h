@@ -1,4 +1,5 @@
-/* metrics: one table of counters and gauges, each one atomic, read by /metrics (Prometheus text format). */
+/* metrics: one table of counters and gauges, each one atomic, read by /metrics (Prometheus text
+ * format). */
 #ifndef BASE_METRICS_H
 #define BASE_METRICS_H
 
@@ -16,7 +17,8 @@
     X(HTTP_REQUESTS, "tallyman_http_requests_total", "counter", "Requests answered.")              \
     X(HTTP_REFUSED, "tallyman_http_refused_total", "counter",                                      \
       "Requests that were malformed or past a limit of the HTTP front.")                           \
-    X(HTTP_TIMEOUTS, "tallyman_http_timeouts_total", "counter", "Connections closed for slowness.")\
+    X(HTTP_TIMEOUTS, "tallyman_http_timeouts_total", "counter",                                    \
+      "Connections closed for slowness.")                                                          \
     X(HTTP_BODY_BYTES, "tallyman_http_body_bytes_in_flight", "gauge",                              \
       "Bytes reserved for request bodies.")                                                        \
     X(HTTP_OVERLOADED, "tallyman_http_overloaded_total", "counter",                                \

@@ -1,4 +1,5 @@
-/* slice: bytes that somebody else owns. A slice never owns; it is valid as long as its owner says. */
+/* slice: bytes that somebody else owns. A slice never owns; it is valid as long as its owner says.
+ */
 #ifndef BASE_SLICE_H
 #define BASE_SLICE_H
 
@@ -31,8 +32,7 @@ static inline bool slice_eq(struct slice a, struct slice b)
 
 static inline bool slice_starts(struct slice s, struct slice prefix)
 {
-    return s.len >= prefix.len &&
-           (prefix.len == 0 || memcmp(s.ptr, prefix.ptr, prefix.len) == 0);
+    return s.len >= prefix.len && (prefix.len == 0 || memcmp(s.ptr, prefix.ptr, prefix.len) == 0);
 }
 
 /* Byte order; a prefix sorts before what it begins. */

@@ -1,11 +1,10 @@
-/* Calendar arithmetic on the proleptic Gregorian calendar, without the C library's locale or time zone. The day
- * count is the usual civil-from-days scheme with March as the first month. */
+/* Calendar arithmetic on the proleptic Gregorian calendar, without the C library's locale or time
+ * zone. The day count is the usual civil-from-days scheme with March as the first month. */
 #include "base/timefmt.h"
 
 #include "base/ensure.h"
 
 #define MS_PER_DAY UINT64_C(86400000)
-#define MS_END_OF_9999 UINT64_C(253402300800000)
 
 static void put_digits(char *p, unsigned v, int n)
 {
@@ -18,7 +17,7 @@ static void put_digits(char *p, unsigned v, int n)
 
 void timefmt_ms(char out[TIMEFMT_MS_LEN + 1], uint64_t ms)
 {
-    ensure(ms < MS_END_OF_9999);
+    ensure(ms < TIMEFMT_MS_END);
     uint64_t days = ms / MS_PER_DAY;
     unsigned rest = (unsigned)(ms % MS_PER_DAY);
     uint64_t z = days + 719468;

@@ -7,7 +7,8 @@
 
 #include "base/slice.h"
 
-#define TIMEFMT_MS_LEN 24 /* YYYY-MM-DDTHH:MM:SS.dddZ */
+#define TIMEFMT_MS_LEN 24                        /* YYYY-MM-DDTHH:MM:SS.dddZ */
+#define TIMEFMT_MS_END UINT64_C(253402300800000) /* 10000-01-01 */
 
 /* Writes 24 characters and a NUL. ms since 1970, up to the end of year 9999 (ensured). */
 void timefmt_ms(char out[TIMEFMT_MS_LEN + 1], uint64_t ms);

@@ -1,14 +1,17 @@
-/* http: the front of every door. One loop thread owns all connections; doors see requests and give answers.
+/* http: the front of every door. One loop thread owns all connections; doors see requests and give
+ * answers.
  *
- * Life of a request: head parsed -> auth 401 -> route 404 -> method 405 -> route's on_head (query string, media
- * type: may answer) -> admission (429) -> [100 Continue] -> body, bounded (413) -> on_request. on_request answers at
- * once, or keeps the request and answers later (after the commit of the turn, or from a worker's done function).
- * Answers leave a connection in the order of its requests. A request stays valid until it is answered, also when its
- * client has gone (the answer is then dropped). HTTP/1.1 and 1.0 (ARCHITECTURE section 3).
+ * Life of a request: head parsed -> auth 401 -> route 404 -> method 405 -> route's on_head (query
+ * string, media type: may answer) -> admission (429) -> [100 Continue] -> body, bounded (413) ->
+ * on_request. on_request answers at once, or keeps the request and answers later (after the commit
+ * of the turn, or from a worker's done function). Answers leave a connection in the order of its
+ * requests. A request stays valid until it is answered, also when its client has gone (the answer
+ * is then dropped). HTTP/1.1 and 1.0 (ARCHITECTURE section 3).
  *
- * A turn: all ready connections are read and their requests handed out; then `turn` of the server's hooks runs once
- * (the doors' commit); then everything that was answered is written. Threads: every function here is for the loop thread
- * unless it says otherwise. Blocking: nothing here blocks but http_run. */
+ * A turn: all ready connections are read and their requests handed out; then `turn` of the server's
+ * hooks runs once (the doors' commit); then everything that was answered is written. Threads: every
+ * function here is for the loop thread unless it says otherwise. Blocking: nothing here blocks but
+ * http_run. */
 #ifndef HTTP_HTTP_H
 #define HTTP_HTTP_H
 
@@ -34,12 +37,14 @@ enum http_method {
     HTTP_OTHER = 128 /* any other token; CONNECT never gets this far */
 };
 
-/* Who may ask. TOKEN: the rules of spec/history.md "Security on TCP" (token checked in constant time where configured;
- * else no Origin header and a loopback Host); always allowed on the Unix socket. OPEN: anybody who reaches the port. LOCAL: the Unix socket
- * only; on TCP the path does not exist (404 after the TOKEN rules). Paths without a route are TOKEN. */
+/* Who may ask. TOKEN: the rules of spec/history.md "Security on TCP" (token checked in constant
+ * time where configured; else no Origin header and a loopback Host); always allowed on the Unix
+ * socket. OPEN: anybody who reaches the port. LOCAL: the Unix socket only; on TCP the path does not
+ * exist (404 after the TOKEN rules). Paths without a route are TOKEN. */
 enum http_auth { HTTP_AUTH_TOKEN, HTTP_AUTH_OPEN, HTTP_AUTH_LOCAL };
 
-/* Form of error bodies. HISTORY and API: {"error":code,"message":text,...}; TEXT: "message\n" as text/plain. */
+/* Form of error bodies. HISTORY and API: {"error":code,"message":text,...}; TEXT: "message\n" as
+ * text/plain. */
 enum http_shape { HTTP_SHAPE_HISTORY, HTTP_SHAPE_API, HTTP_SHAPE_TEXT };
 
 typedef void http_fn(void *ctx, struct http_request *req);
@@ -56,39 +61,43 @@ struct http_route {
 };
 
 struct http_limits {
-    unsigned connections_max;      /* 1024; past it: accept and answer 503, close */
-    unsigned head_bytes_max;       /* 32 KiB: 431 */
-    unsigned target_bytes_max;     /* 16 KiB: 414 */
-    unsigned fields_max;           /* 100: 431 */
-    unsigned pipeline_max;         /* 64 requests of one connection under way; more are not read until answers left */
-    uint64_t body_budget_bytes;    /* 256 MiB of bodies in flight over all connections */
-    unsigned admission_wait_ms;    /* 1000: then 429, Retry-After: 1 */
-    unsigned head_timeout_ms;      /* 10 s from the first byte of a head to its end */
-    unsigned idle_timeout_ms;      /* 75 s between requests */
-    unsigned body_stall_ms;        /* 30 s without a byte of an expected body: 408 */
-    unsigned body_rate_min;        /* 1024 bytes/s on average after the first 30 s: 408 */
-    unsigned write_stall_ms;       /* 60 s in which a client takes nothing: closed */
-    unsigned grace_ms;             /* 10 s for open requests after http_stop */
-    unsigned linger_bytes_max;     /* 1 MiB read and dropped after an early refusal, so the client can read it */
-    unsigned workers;              /* 2 pool threads */
-    unsigned work_queue_max;       /* 1024 jobs waiting */
+    unsigned connections_max;   /* 1024; past it: accept and answer 503, close */
+    unsigned head_bytes_max;    /* 32 KiB: 431 */
+    unsigned target_bytes_max;  /* 16 KiB: 414 */
+    unsigned fields_max;        /* 100: 431 */
+    unsigned pipeline_max;      /* 64 requests of one connection under way; more are not read until
+                                   answers left */
+    uint64_t body_budget_bytes; /* 256 MiB of bodies in flight over all connections */
+    unsigned admission_wait_ms; /* 1000: then 429, Retry-After: 1 */
+    unsigned head_timeout_ms;   /* 10 s from the first byte of a head to its end */
+    unsigned idle_timeout_ms;   /* 75 s between requests */
+    unsigned body_stall_ms;     /* 30 s without a byte of an expected body: 408 */
+    unsigned body_rate_min;     /* 1024 bytes/s on average after the first 30 s: 408 */
+    unsigned write_stall_ms;    /* 60 s in which a client takes nothing: closed */
+    unsigned grace_ms;          /* 10 s for open requests after http_stop */
+    unsigned linger_bytes_max;  /* 1 MiB read and dropped after an early refusal, so the client can
+                                   read it */
+    unsigned workers;           /* 2 pool threads */
+    unsigned work_queue_max;    /* 1024 jobs waiting */
 };
 extern const struct http_limits http_limits_default;
 
 struct http_hooks {
-    void (*turn)(void *ctx);    /* once a loop turn, after all requests were handed out; answers given in it leave at once */
-    void (*tick)(void *ctx);    /* about once a second */
-    void (*stopping)(void *ctx); /* http_stop was asked for: no new requests will come after the open ones */
+    void (*turn)(void *ctx); /* once a loop turn, after all requests were handed out; answers given
+                                in it leave at once */
+    void (*tick)(void *ctx); /* about once a second */
+    void (*stopping)(
+        void *ctx); /* http_stop was asked for: no new requests will come after the open ones */
     void *ctx;
 };
 
 struct http_config {
     struct http_limits limits;
-    struct slice token;            /* empty: none. Borrowed for the server's life */
+    struct slice token; /* empty: none. Borrowed for the server's life */
     const struct http_route *routes;
     size_t route_count;
     struct http_hooks hooks;
-    bool handle_signals;           /* SIGINT and SIGTERM stop the server; SIGPIPE is ignored always */
+    bool handle_signals; /* SIGINT and SIGTERM stop the server; SIGPIPE is ignored always */
 };
 
 /* Makes a server without listeners. Raises RLIMIT_NOFILE. NULL with *e on failure. */
@@ -96,15 +105,19 @@ struct http_server *http_new(const struct http_config *config, struct err *e);
 /* Closes everything; not while http_run runs. */
 void http_free(struct http_server *s);
 
-/* HOST:PORT, [V6]:PORT; port 0 picks a free one. Without a token only loopback addresses are accepted (ERR_USAGE names
- * the rule). A taken port is ERR_REFUSED with the address and the words "already in use". *port (may be NULL) is the bound port. */
-int http_listen_tcp(struct http_server *s, const char *address, unsigned *port, struct err *e) MUST_CHECK;
-/* A Unix socket with mode 0600. A stale file (nobody answers a connect) is replaced, a live one is ERR_REFUSED, anything that is
- * no socket is left alone (ERR_REFUSED). Removed by http_free when it is still ours (same inode). */
+/* HOST:PORT, [V6]:PORT; port 0 picks a free one. Without a token only loopback addresses are
+ * accepted (ERR_USAGE names the rule). A taken port is ERR_REFUSED with the address and the words
+ * "already in use". *port (may be NULL) is the bound port. */
+int http_listen_tcp(struct http_server *s, const char *address, unsigned *port,
+                    struct err *e) MUST_CHECK;
+/* A Unix socket with mode 0600. A stale file (nobody answers a connect) is replaced, a live one is
+ * ERR_REFUSED, anything that is no socket is left alone (ERR_REFUSED). Removed by http_free when it
+ * is still ours (same inode). */
 int http_listen_unix(struct http_server *s, const char *path, struct err *e) MUST_CHECK;
 
-/* Serves until http_stop or a signal; then: listeners closed, idle connections closed, open requests finished within
- * grace_ms (answers carry Connection: close). Returns 0, or ERR_IO when epoll itself fails. */
+/* Serves until http_stop or a signal; then: listeners closed, idle connections closed, open
+ * requests finished within grace_ms (answers carry Connection: close). Returns 0, or ERR_IO when
+ * epoll itself fails. */
 int http_run(struct http_server *s, struct err *e) MUST_CHECK;
 /* Any thread, also from a signal-free context of the loop: asks for the end. */
 void http_stop(struct http_server *s);
@@ -118,32 +131,39 @@ struct slice http_path(const struct http_request *req);  /* as sent, without the
 struct slice http_query(const struct http_request *req); /* as sent, behind '?'; empty when none */
 bool http_has_query(const struct http_request *req);     /* a '?' was there */
 bool http_on_unix_socket(const struct http_request *req);
-/* Value of the first header of that name (lower case name given), trimmed; *count (may be NULL) how many there are. */
-bool http_header(const struct http_request *req, const char *name, struct slice *value, unsigned *count);
-struct slice http_body(const struct http_request *req);      /* valid until answered */
-struct arena *http_arena(struct http_request *req);          /* freed when answered */
+/* Value of the first header of that name (lower case name given), trimmed; *count (may be NULL) how
+ * many there are. */
+bool http_header(const struct http_request *req, const char *name, struct slice *value,
+                 unsigned *count);
+struct slice http_body(const struct http_request *req); /* valid until answered */
+struct arena *http_arena(struct http_request *req);     /* freed when answered */
 struct http_server *http_server_of(const struct http_request *req);
 /* The door's own pointer, NULL at first. */
 void http_set_user(struct http_request *req, void *user);
 void *http_user(const struct http_request *req);
 bool http_answered(const struct http_request *req);
-/* Takes n more bytes of the body budget for this request, given back when it is answered. false: not to be had now. */
+/* Takes n more bytes of the body budget for this request, given back when it is answered. false:
+ * not to be had now. */
 bool http_reserve(struct http_request *req, uint64_t n);
 
 /* ---- answers: exactly one a request ---- */
 /* A header for the answer to come; copied into the arena. */
 void http_add_header(struct http_request *req, const char *name, struct slice value);
 /* Content-Length answer; body is copied. HEAD gets the headers only. */
-void http_answer(struct http_request *req, unsigned status, const char *content_type, struct slice body);
-/* The error body in the route's shape. message is for people. extra: further JSON members as raw text such as
- * `"source":"a","batch_id":"b"`, or empty. Adds `Retry-After: 1` to ERR_OVERLOADED unless one was added. */
+void http_answer(struct http_request *req, unsigned status, const char *content_type,
+                 struct slice body);
+/* The error body in the route's shape. message is for people. extra: further JSON members as raw
+ * text such as
+ * `"source":"a","batch_id":"b"`, or empty. Adds `Retry-After: 1` to ERR_OVERLOADED unless one was
+ * added. */
 void http_answer_error(struct http_request *req, int code, const char *message, struct slice extra);
 
-/* A body made piece by piece on worker threads, pulled as the client takes it; one piece (at most 256 KiB) is in memory
- * at a time. Chunked for 1.1, until close for 1.0; Connection rules as usual. HEAD: headers only, read is never called. */
+/* A body made piece by piece on worker threads, pulled as the client takes it; one piece (at most
+ * 256 KiB) is in memory at a time. Chunked for 1.1, until close for 1.0; Connection rules as usual.
+ * HEAD: headers only, read is never called. */
 struct http_source {
-    /* Worker thread. Fills at most cap bytes. > 0: that many; 0: end; negative ERR_: the connection is cut, so that
-     * the client sees an incomplete body. */
+    /* Worker thread. Fills at most cap bytes. > 0: that many; 0: end; negative ERR_: the connection
+     * is cut, so that the client sees an incomplete body. */
     int64_t (*read)(void *ctx, char *p, size_t cap);
     /* Loop thread, exactly once, also when the client has gone. No read runs then. */
     void (*close)(void *ctx);
@@ -151,17 +171,20 @@ struct http_source {
 void http_answer_stream(struct http_request *req, unsigned status, const char *content_type,
                         const struct http_source *source, void *ctx);
 
-/* Runs work(ctx) on a pool thread, then done(ctx, req) on the loop thread. Later requests of the same connection wait. false: the
- * queue is full (answer 429). During shutdown jobs still finish. */
+/* Runs work(ctx) on a pool thread, then done(ctx, req) on the loop thread. Later requests of the
+ * same connection wait. false: the queue is full (answer 429). During shutdown jobs still finish.
+ */
 bool http_work(struct http_request *req, void (*work)(void *ctx), http_fn *done, void *ctx);
 
 /* ---- helpers for doors ---- */
-/* Iterates `a=b&c=d` form-encoded pairs. Names and values are decoded into the arena ('+' is a space). Returns 1 for a
- * pair, 0 at the end, ERR_INVALID_REQUEST for malformed percent-encoding (or NUL or invalid UTF-8), ERR_NO_MEMORY. An empty query has no pairs;
- * a pair without '=' has an empty value. */
+/* Iterates `a=b&c=d` form-encoded pairs. Names and values are decoded into the arena ('+' is a
+ * space). Returns 1 for a pair, 0 at the end, ERR_INVALID_REQUEST for malformed percent-encoding
+ * (or NUL or invalid UTF-8), ERR_NO_MEMORY. An empty query has no pairs; a pair without '=' has an
+ * empty value. */
 struct http_pairs {
     struct slice rest;
 };
-int http_next_pair(struct http_pairs *p, struct arena *a, struct slice *name, struct slice *value) MUST_CHECK;
+int http_next_pair(struct http_pairs *p, struct arena *a, struct slice *name,
+                   struct slice *value) MUST_CHECK;
 
 #endif

@@ -1,12 +1,14 @@
 /* journal: the ordered, hash-chained history in a directory (ARCHITECTURE section 2).
  *
- * One writer (the loop thread) appends batches in groups: journal_append stages a batch and decides its outcome against
- * everything committed and staged; journal_commit writes the group with one pwrite and one fdatasync and publishes the
- * new frontier. No outcome of a group may be told to anybody before journal_commit has returned 0 (ARCHITECTURE 1, rule 3).
- * Readers (journal/read.h) work on any thread, up to the published frontier.
+ * One writer (the loop thread) appends batches in groups: journal_append stages a batch and decides
+ * its outcome against everything committed and staged; journal_commit writes the group with one
+ * pwrite and one fdatasync and publishes the new frontier. No outcome of a group may be told to
+ * anybody before journal_commit has returned 0 (ARCHITECTURE 1, rule 3). Readers (journal/read.h)
+ * work on any thread, up to the published frontier.
  *
- * Errors: ERR_WRITER_POISONED after a failed write or sync: for the life of this struct nothing is acknowledged any more, reads go
- * on. ERR_NO_SPACE: nothing was stored, a later append may succeed. */
+ * Errors: ERR_WRITER_POISONED after a failed write or sync: for the life of this struct nothing is
+ * acknowledged any more, reads go on. ERR_NO_SPACE: nothing was stored, a later append may succeed.
+ */
 #ifndef JOURNAL_JOURNAL_H
 #define JOURNAL_JOURNAL_H
 
@@ -19,7 +21,7 @@
 #include "base/uuid.h"
 
 #define JOURNAL_BATCH_EVENTS_MAX 10000
-#define JOURNAL_GROUP_BYTES (4u << 20)
+#define JOURNAL_GROUP_BYTES      (4u << 20)
 #define JOURNAL_GROUP_EVENTS_MAX 65536
 #define JOURNAL_GENERATION_BYTES (64u << 20)
 
@@ -51,10 +53,10 @@ struct journal_batch {
 };
 
 enum journal_outcome {
-    JOURNAL_COMMITTED,         /* staged; true once journal_commit returned 0 */
-    JOURNAL_DUPLICATE,         /* the original receipt is in the result */
-    JOURNAL_BATCH_CONFLICT,    /* same key, other digest: digest and events are the original's */
-    JOURNAL_FRONTIER_CONFLICT  /* actual_* say what the stream's frontier is */
+    JOURNAL_COMMITTED,        /* staged; true once journal_commit returned 0 */
+    JOURNAL_DUPLICATE,        /* the original receipt is in the result */
+    JOURNAL_BATCH_CONFLICT,   /* same key, other digest: digest and events are the original's */
+    JOURNAL_FRONTIER_CONFLICT /* actual_* say what the stream's frontier is */
 };
 
 struct journal_result {
@@ -80,26 +82,30 @@ struct journal_status {
     uint32_t generations;
     bool poisoned;
     bool no_space;
-    char cause[256]; /* of poisoned or no_space, for people; no paths of the host beyond file names */
+    char cause[256]; /* of poisoned or no_space, for people; no paths of the host beyond file names
+                      */
     uint64_t clock_ahead_ms;
-    uint64_t streams;
 };
 
-/* Opens or creates DIR/journal with DIR/index and DIR/remnants; takes DIR/lock. Recovers (ARCHITECTURE 2.2), and completes the index.
- * ERR_LOCKED when another process has it; ERR_CORRUPT names file and offset, and nothing was changed; ERR_UNSUPPORTED for a format of
- * the future; ERR_IO, ERR_NO_SPACE, ERR_NO_MEMORY. Blocks. */
+/* Opens or creates DIR/journal with DIR/index and DIR/remnants; takes DIR/lock. Recovers
+ * (ARCHITECTURE 2.2), and completes the index. ERR_LOCKED when another process has it; ERR_CORRUPT
+ * names file and offset, and nothing was changed; ERR_UNSUPPORTED for a format of the future;
+ * ERR_IO, ERR_NO_SPACE, ERR_NO_MEMORY. Blocks. */
 int journal_open(const char *dir, const struct journal_options *options, struct journal **out,
                  struct err *e) MUST_CHECK;
-/* Clean close: trims the tail, removes the spare, releases the lock; a poisoned journal is left as it is. Staged batches are dropped.
- * Returns what failed (the directory then recovers at the next open). Frees j always. */
+/* Clean close: trims the tail, removes the spare, releases the lock; a poisoned journal is left as
+ * it is. Staged batches are dropped. Returns what failed (the directory then recovers at the next
+ * open). Frees j always. */
 int journal_close(struct journal *j, struct err *e);
 
-/* Stages a batch. 0: *r holds the outcome (to be told after journal_commit). ERR_GROUP_FULL: commit first, then come again. ERR_NO_SPACE,
- * ERR_WRITER_POISONED, ERR_NO_MEMORY, ERR_IO (a read of the past failed: nothing is known, nothing was staged). */
+/* Stages a batch. 0: *r holds the outcome (to be told after journal_commit). ERR_GROUP_FULL: commit
+ * first, then come again. ERR_NO_SPACE, ERR_WRITER_POISONED, ERR_NO_MEMORY, ERR_IO (a read of the
+ * past failed: nothing is known, nothing was staged). */
 int journal_append(struct journal *j, const struct journal_batch *b, struct journal_result *r,
                    struct err *e) MUST_CHECK;
-/* Makes the staged group durable and publishes it. With nothing staged: 0 at once, no system call. On ERR_NO_SPACE the
- * group is undone and may be appended again later; on ERR_WRITER_POISONED it is unknown. */
+/* Makes the staged group durable and publishes it. With nothing staged: 0 at once, no system call.
+ * On ERR_NO_SPACE the group is undone and may be appended again later; on ERR_WRITER_POISONED it is
+ * unknown. */
 int journal_commit(struct journal *j, struct err *e) MUST_CHECK;
 /* True when batches are staged. */
 bool journal_pending(const struct journal *j);

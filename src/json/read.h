@@ -1,7 +1,9 @@
-/* read: walking over JSON text that is already known to be valid (canonical form, our own files, checked input).
+/* read: walking over JSON text that is already known to be valid (canonical form, our own files,
+ * checked input).
  *
- * Works on any valid JSON text, with or without white space. On invalid text it stays inside the slice and answers
- * JSON_READ_BAD somewhere, but it is no validator: that is canon's work. Allocates nothing. */
+ * Works on any valid JSON text, with or without white space. On invalid text it stays inside the
+ * slice and answers JSON_BAD, false or a bad iterator somewhere, but it is no validator: that is
+ * canon's work. Allocates nothing. */
 #ifndef JSON_READ_H
 #define JSON_READ_H
 
@@ -11,12 +13,21 @@
 #include "base/buf.h"
 #include "base/slice.h"
 
-enum json_type { JSON_BAD, JSON_NULL, JSON_FALSE, JSON_TRUE, JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSON_OBJECT };
+enum json_type {
+    JSON_BAD,
+    JSON_NULL,
+    JSON_FALSE,
+    JSON_TRUE,
+    JSON_NUMBER,
+    JSON_STRING,
+    JSON_ARRAY,
+    JSON_OBJECT
+};
 
 /* Iterates members of an object or elements of an array. */
 struct json_iter {
     const char *at, *end;
-    bool object, first, bad;
+    bool object, first, ended, bad;
 };
 
 /* Type of the value that begins in v (leading white space skipped). */
@@ -25,8 +36,8 @@ enum json_type json_type_of(struct slice v);
 /* Starts on a container value (surrounding white space allowed); bad when v is none. */
 struct json_iter json_iter_object(struct slice v);
 struct json_iter json_iter_array(struct slice v);
-/* Next member: name is the raw text between the quotes (still escaped), value the trimmed raw value.
- * False at the end or on bad text (then it->bad). */
+/* Next member: name is the raw text between the quotes (still escaped), value the trimmed raw
+ * value. False at the end or on bad text (then it->bad). */
 bool json_next_member(struct json_iter *it, struct slice *name, struct slice *value);
 bool json_next_element(struct json_iter *it, struct slice *value);
 
@@ -37,14 +48,16 @@ bool json_member(struct slice object, struct slice name, struct slice *value);
 bool json_string_raw(struct slice v, struct slice *inner);
 /* Length in UTF-8 bytes after unescaping. */
 size_t json_string_len(struct slice inner);
-/* Appends the unescaped text. Lone surrogates become U+FFFD (they cannot occur in canonical text). */
+/* Appends the unescaped text. Lone surrogates become U+FFFD (they cannot occur in canonical text).
+ */
 void json_unescape(struct slice inner, struct buf *out);
 /* Compares the unescaped text with plain bytes, without allocating. */
 bool json_string_is(struct slice inner, struct slice plain);
 /* Compares an unescaped text with a plain prefix. */
 bool json_string_starts(struct slice inner, struct slice prefix);
 
-/* A number value that is a non-negative integer without fraction or exponent, at most UINT64_MAX. */
+/* A number value that is a non-negative integer without fraction or exponent, at most UINT64_MAX.
+ */
 bool json_u64(struct slice v, uint64_t *out);
 
 /* Depth of the value: scalar 0, container 1 + deepest member. Linear, bounded memory. */

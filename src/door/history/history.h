@@ -1,0 +1,37 @@
+/* history: the history door, `/v1/events` and `/v1/streams` (spec/history.md).
+ *
+ * Appends: a body is screened, canonicalized and validated whole (parse.h), on the loop thread when
+ * it is small, on a worker when it is large; then the loop thread stages it in the journal. All
+ * outcomes of a turn are released together after that turn's commit. Reads run on workers, and pull
+ * their answer piece by piece. All functions are for the loop thread. */
+#ifndef DOOR_HISTORY_HISTORY_H
+#define DOOR_HISTORY_HISTORY_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "http/http.h"
+#include "journal/journal.h"
+
+#define HISTORY_BODY_MAX (32u << 20)
+#define HISTORY_ROUTES   2
+
+struct history;
+
+struct history_options {
+    uint32_t replay_default_limit, replay_max_limit;
+    uint32_t replays_max; /* replays under way; more are answered 429 */
+};
+
+/* The journal is borrowed. NULL without memory. */
+struct history *history_new(struct journal *j, const struct history_options *options);
+/* After the HTTP server is gone. */
+void history_free(struct history *h);
+/* Fills HISTORY_ROUTES routes. */
+void history_routes(struct history *h, struct http_route *out);
+/* The hooks of the server: commits what was staged in this turn and answers it. */
+void history_turn(struct history *h);
+/* Long reads end soon after this. */
+void history_stopping(struct history *h);
+
+#endif

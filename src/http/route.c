@@ -1,0 +1,170 @@
+/* route: who may ask what.
+ *
+ * Order: authentication by the path's class, then path, method, Expect. A path that exists for
+ * nobody and one that exists for others look alike until the TOKEN rules are met: 401 before 404,
+ * with one body for every path. A LOCAL path asked for on TCP is a path that does not exist.
+ *
+ * TOKEN on TCP (spec/history.md, decisions): with a configured token exactly one Authorization
+ * header that says `Bearer TOKEN`, compared in constant time; without one, no Origin header and,
+ * where a Host is given, a loopback one: a web page must not be able to append, not even by a name
+ * that it points at this machine. The Unix socket's permissions are its authentication. */
+#include "base/ensure.h"
+#include "base/hash.h"
+#include "http/conn.h"
+
+/* In the order of Allow. */
+static const struct {
+    const char *name;
+    enum http_method method;
+} methods_known[] = {
+    {"GET", HTTP_GET},     {"HEAD", HTTP_HEAD},     {"POST", HTTP_POST},       {"PUT", HTTP_PUT},
+    {"PATCH", HTTP_PATCH}, {"DELETE", HTTP_DELETE}, {"OPTIONS", HTTP_OPTIONS},
+};
+
+#define METHODS_KNOWN (sizeof methods_known / sizeof methods_known[0])
+
+enum http_method http_method_of(struct slice token)
+{
+    for (size_t i = 0; i < METHODS_KNOWN; i++) {
+        if (slice_eq(token, slice_cstr(methods_known[i].name))) {
+            return methods_known[i].method;
+        }
+    }
+    return HTTP_OTHER;
+}
+
+static unsigned with_head(unsigned methods)
+{
+    return (methods & HTTP_GET) != 0 ? methods | HTTP_HEAD : methods;
+}
+
+void http_allow_text(unsigned methods, struct buf *out)
+{
+    const char *between = "";
+
+    for (size_t i = 0; i < METHODS_KNOWN; i++) {
+        if ((with_head(methods) & methods_known[i].method) != 0) {
+            buf_put_cstr(out, between);
+            buf_put_cstr(out, methods_known[i].name);
+            between = ", ";
+        }
+    }
+}
+
+/* One decimal number of an IPv4 address. */
+static bool take_octet(struct slice *s)
+{
+    unsigned value = 0;
+    size_t digits = 0;
+
+    while (digits < s->len && s->ptr[digits] >= '0' && s->ptr[digits] <= '9' && digits < 3) {
+        value = value * 10 + (unsigned)(s->ptr[digits] - '0');
+        digits++;
+    }
+    *s = slice_from(*s, digits);
+    return digits != 0 && value <= 255;
+}
+
+static bool is_loopback_v4(struct slice s)
+{
+    if (!slice_starts(s, SLICE("127."))) {
+        return false;
+    }
+    s = slice_from(s, 4);
+    for (int i = 0; i < 3; i++) {
+        if (!take_octet(&s)) {
+            return false;
+        }
+        if (i < 2) {
+            if (s.len == 0 || s.ptr[0] != '.') {
+                return false;
+            }
+            s = slice_from(s, 1);
+        }
+    }
+    return s.len == 0;
+}
+
+bool http_host_is_loopback(struct slice host)
+{
+    size_t end = host.len;
+
+    while (end > 0 && host.ptr[end - 1] >= '0' && host.ptr[end - 1] <= '9') {
+        end--;
+    }
+    if (end > 0 && host.ptr[end - 1] == ':') {
+        host.len = end - 1; /* a port, possibly an empty one */
+    }
+    return http_equal_fold(host, "localhost") || slice_eq(host, SLICE("[::1]")) ||
+           is_loopback_v4(host);
+}
+
+static bool token_is_right(const struct http_request *req, struct slice token)
+{
+    struct slice value = {0};
+    unsigned count = 0;
+    size_t scheme = sizeof "Bearer" - 1;
+
+    if (!http_head_find(&req->head, SLICE("authorization"), &value, &count) || count != 1) {
+        return false;
+    }
+    if (value.len <= scheme || !http_equal_fold(slice_of(value.ptr, scheme), "bearer") ||
+        value.ptr[scheme] != ' ') {
+        return false;
+    }
+    value = slice_from(value, scheme);
+    while (value.len != 0 && value.ptr[0] == ' ') {
+        value = slice_from(value, 1);
+    }
+    return equal_constant_time(value, token);
+}
+
+static bool may_ask(const struct http_request *req, enum http_auth auth)
+{
+    struct slice token = req->server->config.token;
+
+    if (req->unix_socket || auth == HTTP_AUTH_OPEN) {
+        return true;
+    }
+    if (token.len != 0) {
+        return token_is_right(req, token);
+    }
+    return !http_head_find(&req->head, SLICE("origin"), NULL, NULL) &&
+           (!req->head.has_host || http_host_is_loopback(req->head.host));
+}
+
+int http_route_find(struct http_request *req, unsigned *allow)
+{
+    const struct http_config *config = &req->server->config;
+    const struct http_route *of_path = NULL;
+    const struct http_route *exact = NULL;
+
+    *allow = 0;
+    for (size_t i = 0; i < config->route_count; i++) {
+        const struct http_route *r = &config->routes[i];
+
+        if ((r->auth == HTTP_AUTH_LOCAL && !req->unix_socket) ||
+            !slice_eq(req->head.path, slice_cstr(r->path))) {
+            continue;
+        }
+        of_path = of_path == NULL ? r : of_path;
+        *allow |= with_head(r->methods);
+        if (exact == NULL && (with_head(r->methods) & req->method) != 0) {
+            exact = r;
+        }
+    }
+    if (exact != NULL) {
+        of_path = exact;
+    }
+    if (!may_ask(req, of_path != NULL ? of_path->auth : HTTP_AUTH_TOKEN)) {
+        return ERR_UNAUTHORIZED;
+    }
+    if (of_path == NULL) {
+        return ERR_NOT_FOUND;
+    }
+    req->route = of_path;
+    if (exact == NULL) {
+        return ERR_METHOD_NOT_ALLOWED;
+    }
+    return req->head.expect == HTTP_EXPECT_OTHER ? ERR_EXPECTATION_FAILED : 0;
+}

@@ -1,0 +1,139 @@
+/* Telling a torn last group from damage; the rule is in damage.h.
+ *
+ * Candidates for a batch begin behind a line end or behind a zero (a lost sector), and are proven
+ * by scan.c like any other batch. Each failed candidate's batch_digest is remembered, so the
+ * thousands of lines of one broken batch cost one look. */
+#include "journal/damage.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "journal/chain.h"
+#include "journal/event_id.h"
+#include "journal/line.h"
+#include "journal/scan.h"
+#include "os/os.h"
+
+#define REGION_MAX (UINT64_C(1) << 30)
+
+int damage_data_end(int fd, uint64_t from, uint64_t size, uint64_t *end, struct err *e)
+{
+    static const uint64_t piece_max = 256u << 10;
+    char *piece = malloc(piece_max);
+    if (piece == NULL) {
+        return err_set(e, ERR_NO_MEMORY, "no memory to look at the tail");
+    }
+    int r = 0;
+    *end = from;
+    for (uint64_t at = from; at < size;) {
+        uint64_t want = size - at < piece_max ? size - at : piece_max;
+        int64_t n = os_pread_full(fd, piece, (size_t)want, at);
+        if (n <= 0) {
+            r = err_os(e, n < 0 ? (int)n : -EIO, "read", "tail.ndjson");
+            break;
+        }
+        for (int64_t i = n; i > 0; i--) {
+            if (piece[i - 1] != '\0') {
+                *end = at + (uint64_t)i;
+                break;
+            }
+        }
+        at += (uint64_t)n;
+    }
+    free(piece);
+    return r;
+}
+
+struct evidence {
+    bool any;
+    uint64_t group;
+};
+
+/* What a proven batch behind the invalid bytes says; true: damage is proven. */
+static bool judge(const struct uuid *last, const struct scan_batch *b, struct evidence *ev)
+{
+    struct event_id_parts p = event_id_split(&b->first_id);
+    uint64_t next = 0;
+    if (last != NULL) {
+        struct event_id_parts l = event_id_split(last);
+        if (p.tag != l.tag) {
+            return true;
+        }
+        next = l.group + 1;
+    }
+    if (p.group > next || p.group + 1 < next) {
+        return true;
+    }
+    if (p.group == next && p.index == 0) {
+        return true;
+    }
+    if (ev->any && ev->group != p.group) {
+        return true;
+    }
+    ev->any = true;
+    ev->group = p.group;
+    return false;
+}
+
+/* Looks for proven batches behind the first invalid byte. Candidates begin behind a line end or a
+ * zero. The lines of a batch whose first line is gone are passed over by their common digest. */
+int damage_find(int fd, uint64_t bad, struct slice region, const struct uuid *last, bool *damaged,
+                struct err *e)
+{
+    struct scan s;
+    struct evidence ev = {0};
+    char skip[SHA256_HEX_LEN] = {0};
+    int r = 0;
+    scan_start(&s, fd, bad + region.len, NULL, chain_genesis);
+    *damaged = false;
+    for (size_t at = 1; at < region.len && !*damaged;) {
+        const char *p = memchr(region.ptr + at, '{', region.len - at);
+        if (p == NULL) {
+            break;
+        }
+        at = (size_t)(p - region.ptr) + 1;
+        if (p[-1] != '\n' && p[-1] != '\0') {
+            continue;
+        }
+        const char *lf = memchr(p, '\n', region.len - at + 1);
+        struct line l;
+        if (lf == NULL || !line_parse(slice_of(p, (size_t)(lf - p)), &l)) {
+            continue;
+        }
+        if (memcmp(skip, l.batch_digest.ptr, SHA256_HEX_LEN) == 0) {
+            continue;
+        }
+        struct scan_batch b;
+        scan_jump(&s, bad + (uint64_t)(p - region.ptr));
+        r = scan_next(&s, &b, NULL, NULL, e);
+        if (r == 1) {
+            at = (size_t)(b.offset + b.bytes - bad);
+            *damaged = judge(last, &b, &ev);
+        } else if (r == ERR_CORRUPT) {
+            memcpy(skip, l.batch_digest.ptr, SHA256_HEX_LEN);
+        } else {
+            break;
+        }
+        r = 0;
+    }
+    scan_stop(&s);
+    return r;
+}
+
+int damage_read(int fd, uint64_t from, uint64_t to, char **out, struct err *e)
+{
+    if (to - from > REGION_MAX) {
+        return err_set_at(e, ERR_CORRUPT, from, "more invalid bytes than a group can leave");
+    }
+    char *p = malloc((size_t)(to - from));
+    if (p == NULL) {
+        return err_set(e, ERR_NO_MEMORY, "no memory to look at the tail");
+    }
+    int64_t n = os_pread_full(fd, p, (size_t)(to - from), from);
+    if (n != (int64_t)(to - from)) {
+        free(p);
+        return err_os(e, n < 0 ? (int)n : -EIO, "read", "tail.ndjson");
+    }
+    *out = p;
+    return 0;
+}

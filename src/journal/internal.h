@@ -1,0 +1,97 @@
+/* internal: the journal's own state, shared by open.c, recover.c, append.c, rotate.c and read.c and
+ * by nobody else.
+ *
+ * Lock ranks: journal.lock, then index's and spare's own mutexes are never taken under it. Fields
+ * marked [lock] are read by any thread under the lock and written by the loop thread under it; all
+ * others belong to the loop thread. */
+#ifndef JOURNAL_INTERNAL_H
+#define JOURNAL_INTERNAL_H
+
+#include <pthread.h>
+
+#include "base/buf.h"
+#include "journal/index.h"
+#include "journal/journal.h"
+#include "journal/layout.h"
+#include "journal/spare.h"
+#include "journal/streams.h"
+
+struct generation {
+    uint32_t ordinal;
+    struct uuid first_id, last_id; /* [lock] meaningless while events is 0 */
+    struct uuid
+        named_last_id; /* [lock] in the file's name; differs from last_id when its end is damaged */
+    uint64_t bytes;    /* [lock] committed bytes */
+    uint64_t events;   /* [lock] */
+    bool tail;         /* [lock] */
+    int fd;            /* [lock] -1: not open; the tail's is always open */
+    unsigned users;    /* [lock] readers holding fd */
+};
+
+struct journal {
+    struct layout layout;
+    struct journal_options options;
+    int lock_fd;
+
+    pthread_mutex_t lock;
+    struct generation **generations; /* [lock] the last one is the tail */
+    uint32_t generation_count, generation_cap;
+    struct journal_frontier frontier; /* [lock] published */
+    uint64_t bytes;                   /* [lock] committed, all generations */
+    bool poisoned, no_space;          /* [lock] */
+    char cause[256];                  /* [lock] */
+
+    /* the writer */
+    struct index *index;
+    struct streams *streams;
+    struct spare spare;
+    bool spare_running;
+    uint64_t tail_capacity;  /* bytes of the tail file that are there and zero behind the data */
+    uint64_t retry_space_ns; /* monotonic time before which nothing is tried on a full disk */
+    uint64_t batches_in_tail;
+    bool any_group; /* tag, last_group and last_ms are known */
+    uint16_t tag;
+    uint64_t last_group, last_ms;
+    bool clock_warned;
+
+    /* the staged group */
+    struct buf group;
+    uint32_t group_events;
+    struct index_key *staged; /* keys of its batches, in order */
+    uint32_t staged_count, staged_cap;
+    uint64_t group_number, group_ms;
+    char group_observed_at[32];
+    struct uuid group_last_id;
+    uint8_t group_head[SHA256_LEN];
+    struct buf scratch;
+    struct buf lookup; /* stored lines that are compared with a key */
+};
+
+static inline struct generation *journal_tail(struct journal *j)
+{
+    return j->generations[j->generation_count - 1];
+}
+
+/* Stops acknowledging for good. The first cause stays. */
+void journal_poison(struct journal *j, const char *cause);
+void journal_set_no_space(struct journal *j, bool on, const char *cause);
+/* A new generation behind the others; it becomes the last. NULL without memory. */
+struct generation *journal_add_generation(struct journal *j);
+/* Descriptor of a generation for reading; negative ERR_ when it cannot be opened. Any thread. */
+int journal_hold(struct journal *j, struct generation *g, struct err *e) MUST_CHECK;
+void journal_release(struct journal *j, struct generation *g);
+void journal_refresh_metrics(struct journal *j);
+
+/* recover.c: proves the tail's content, sets frontier, keys and streams, and makes the file ready
+ * for appends. ERR_CORRUPT: only proven content is published and nothing was changed on disk. */
+int journal_recover_tail(struct journal *j, int fd, struct err *e) MUST_CHECK;
+/* Fingerprint, offset and so on of a proven batch, into the index. */
+struct scan_batch;
+int journal_index_batch(struct journal *j, const struct scan_batch *b, uint32_t ordinal) MUST_CHECK;
+/* rotate.c: closes the tail (nothing is staged) and goes on in the spare, which will have room for
+ * `need` bytes and one zero. */
+int journal_rotate(struct journal *j, uint64_t need, struct err *e) MUST_CHECK;
+/* Room for need bytes and one zero in the tail as it is, by zero-filling more of it. */
+int journal_grow_tail(struct journal *j, uint64_t need, struct err *e) MUST_CHECK;
+
+#endif

@@ -1,0 +1,53 @@
+/* line: one stored event (spec/history.md section 11): the canonical form of the committed event
+ * with batch_digest and batch_len, ended by LF. Members in this order:
+ *
+ *   {"batch_digest":"64 hex","batch_id":S,"batch_len":N,"content_hash":"64 hex","event_hash":"64
+ * hex",
+ *    "event_id":"uuid","kind":S,"observed_at":"24",["occurred_at":S,]"payload":V,"record_key":S,"source":S,"stream":S}
+ *
+ * On replay `"batch_digest":…,` and `,"batch_len":N` are cut out and the rest is sent as stored. */
+#ifndef JOURNAL_LINE_H
+#define JOURNAL_LINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/slice.h"
+#include "base/uuid.h"
+
+/* Longest part of a line before "kind" begins, and after "payload" ends: bounds for reading only
+ * these. batch_id: 256 bytes, at most 6 characters each when escaped; record_key: 1024. */
+#define LINE_HEAD_MAX 2304
+#define LINE_FOOT_MAX 6656
+
+struct line {
+    struct slice batch_digest; /* 64 digits, no quotes */
+    struct slice
+        batch_id; /* strings with quotes from here on, but for hashes, ids and observed_at */
+    uint32_t batch_len;
+    struct slice content_hash, event_hash;
+    struct slice event_id;
+    struct uuid id;
+    struct slice kind;
+    struct slice observed_at;
+    struct slice occurred_at; /* empty: absent */
+    struct slice payload;
+    struct slice record_key, source, stream;
+    struct slice replay_head; /* `"batch_id":S`: sent after '{' */
+    struct slice replay_rest; /* from `,"content_hash"` to the closing brace */
+};
+
+/* Exact length of the line that line_put writes, LF included. Uses the lengths of the parts and
+ * batch_len. */
+size_t line_length(const struct line *l);
+/* Appends the line with its LF. All parts but replay_* and id are used. */
+void line_put(struct buf *out, const struct line *l);
+/* Reads a line (without LF) back into slices of it. Strict about names, order, hexadecimal fields,
+ * id and the shape of strings; the payload's inside is covered by content_hash and not looked at.
+ * false: not such a line. */
+bool line_parse(struct slice text, struct line *l);
+/* Appends the event as replayed: no framing members, no LF. */
+void line_put_event(struct buf *out, const struct line *l);
+
+#endif

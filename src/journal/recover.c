@@ -1,0 +1,241 @@
+/* Recovery of the tail (ARCHITECTURE 2.2).
+ *
+ * The tail is read from the device and proven batch by batch. Behind the last proven batch there
+ * must be zeros only. Otherwise the bytes there are either the last group, torn by a crash, or
+ * damage: damage.h says how they are told apart, and a tail that was closed cleanly (no zero at its
+ * end) has no torn group. With damage nothing is changed on disk, and what is proven is served.
+ * Otherwise the group was torn: its bytes are copied to remnants/, the tail is truncated behind the
+ * last proven batch, synced, filled with zeros again, synced.
+ *
+ * If power fails in recovery itself: before the truncation is durable the next open finds the same
+ * bytes and decides the same (the remnant's name is made of their place and hash, so it is written
+ * once); after it the tail has less padding or none, which is whole, and is filled again. Damage
+ * inside the last group of an unclean tail cannot be told from a torn group (docs/CRASH.md). */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/ensure.h"
+#include "base/log.h"
+#include "base/timefmt.h"
+#include "journal/damage.h"
+#include "journal/event_id.h"
+#include "journal/internal.h"
+#include "journal/line.h"
+#include "journal/scan.h"
+#include "os/os.h"
+
+static struct slice unquote(struct slice s)
+{
+    ensure(s.len >= 2);
+    return slice_of(s.ptr + 1, s.len - 2);
+}
+
+int journal_index_batch(struct journal *j, const struct scan_batch *b, uint32_t ordinal)
+{
+    struct index_key key = {.generation = ordinal,
+                            .offset = (uint32_t)b->offset,
+                            .bytes = (uint32_t)b->bytes,
+                            .events = b->events};
+    journal_fingerprint(b->source, b->batch_id, key.fingerprint);
+    return index_insert(j->index, &key);
+}
+
+static int count_line(void *ctx, const struct line *l)
+{
+    struct journal *j = ctx;
+    return streams_add(j->streams, unquote(l->source), unquote(l->stream), &l->id);
+}
+
+/* Proves batches from the start until the data ends. 0: at s->offset there is no more; ERR_CORRUPT:
+ * an invalid one begins there. */
+static int prove_all(struct journal *j, struct scan *s, struct err *e)
+{
+    struct generation *tail = journal_tail(j);
+    struct scan_batch b;
+    int r;
+    while ((r = scan_next(s, &b, count_line, j, e)) == 1) {
+        if (b.offset + b.bytes > UINT32_MAX) {
+            return err_set_at(e, ERR_UNSUPPORTED, b.offset, "tail.ndjson is larger than 4 GiB");
+        }
+        r = journal_index_batch(j, &b, tail->ordinal);
+        if (r != 0) {
+            return err_set(e, r, "no memory for batch keys");
+        }
+        streams_keep(j->streams);
+        if (tail->events == 0) {
+            tail->first_id = b.first_id;
+        }
+        tail->last_id = b.last_id;
+        tail->events += b.events;
+        j->batches_in_tail++;
+    }
+    streams_undo(j->streams);
+    return r;
+}
+
+/* Copies the torn bytes beside the journal. Its failure for want of space is no reason to refuse
+ * work: the bytes were never promised. */
+static int save_remnant(struct journal *j, uint64_t bad, struct slice region, struct err *e)
+{
+    uint8_t hash[SHA256_LEN];
+    char hex[17] = {0};
+    sha256_once(region, hash);
+    hex_encode(hex, hash, 8);
+    char path[LAYOUT_PATH_MAX];
+    int n = snprintf(path, sizeof path, "%s/tail-at-%llu-%s.bin", j->layout.remnants,
+                     (unsigned long long)bad, hex);
+    ensure(n > 0 && (size_t)n < sizeof path);
+    int r = os_mkdir_exist_ok(j->layout.remnants, 0700);
+    if (r == 0) {
+        r = os_sync_dir(j->layout.root);
+    }
+    int fd = r == 0 ? os_open(path, O_RDWR | O_CREAT | O_TRUNC, 0600) : r;
+    if (fd >= 0) {
+        r = os_pwrite_all(fd, region.ptr, region.len, 0, NULL);
+        if (r == 0) {
+            r = os_fsync(fd);
+        }
+        (void)os_close(fd);
+        if (r == 0) {
+            r = os_sync_dir(j->layout.remnants);
+        }
+    } else {
+        r = fd;
+    }
+    if (r == 0) {
+        log_line(LOG_WARN, "journal", "%zu bytes of a torn group were set aside in remnants/",
+                 region.len);
+        return 0;
+    }
+    int code = err_os(e, r, "write", "remnants");
+    if (code == ERR_NO_SPACE) {
+        log_line(LOG_WARN, "journal",
+                 "%zu bytes of a torn group could not be kept: the disk is full", region.len);
+        return 0;
+    }
+    return code;
+}
+
+/* The bytes [bad, end) are invalid. Decides, and mends a torn tail. */
+static int mend(struct journal *j, int fd, uint64_t bad, uint64_t end, bool closed, const char *why,
+                struct err *e)
+{
+    char *bytes = NULL;
+    bool damaged = closed;
+    int r = damage_read(fd, bad, end, &bytes, e);
+    if (r != 0) {
+        return r;
+    }
+    struct slice region = slice_of(bytes, (size_t)(end - bad));
+    if (!closed) {
+        const struct uuid *last = j->frontier.empty ? NULL : &j->frontier.last_id;
+        r = damage_find(fd, bad, region, last, &damaged, e);
+    }
+    if (r == 0 && damaged) {
+        r = err_set_at(e, ERR_CORRUPT, bad, "tail.ndjson is damaged at byte %llu: %s",
+                       (unsigned long long)bad, why);
+    }
+    if (r == 0) {
+        r = save_remnant(j, bad, region, e);
+    }
+    free(bytes);
+    if (r != 0) {
+        return r;
+    }
+    log_line(LOG_WARN, "journal", "tail.ndjson: a torn group at byte %llu was cut off (%s)",
+             (unsigned long long)bad, why);
+    r = os_ftruncate(fd, bad);
+    if (r == 0) {
+        r = os_fsync(fd);
+    }
+    return r < 0 ? err_os(e, r, "truncate", "tail.ndjson") : 0;
+}
+
+static void publish(struct journal *j, const struct scan *s)
+{
+    struct generation *tail = journal_tail(j);
+    tail->bytes = s->offset;
+    j->bytes += s->offset;
+    if (tail->events > 0) {
+        j->frontier.empty = false;
+        j->frontier.last_id = tail->last_id;
+        j->frontier.events += tail->events;
+        memcpy(j->frontier.head, s->head, SHA256_LEN);
+    }
+    if (!j->frontier.empty) {
+        struct event_id_parts p = event_id_split(&j->frontier.last_id);
+        j->any_group = true;
+        j->tag = p.tag;
+        j->last_group = p.group;
+        j->last_ms = p.ms;
+    }
+}
+
+/* Padding behind the data, durable before the first append. Without space the tail stays as it is:
+ * appends will try again. */
+static int pad(struct journal *j, uint64_t size, struct err *e)
+{
+    struct generation *tail = journal_tail(j);
+    j->tail_capacity = size;
+    if (size >= j->options.generation_bytes && size > tail->bytes) {
+        return 0;
+    }
+    uint64_t want = j->options.generation_bytes;
+    if (want <= tail->bytes) {
+        return 0; /* full, and without padding: the first append rotates */
+    }
+    struct err local;
+    int r = journal_grow_tail(j, want - tail->bytes - 1, &local);
+    if (r != 0 && r != ERR_NO_SPACE) {
+        return err_set(e, ERR_IO, "%s", local.text);
+    }
+    return 0;
+}
+
+int journal_recover_tail(struct journal *j, int fd, struct err *e)
+{
+    struct os_stat st;
+    int r = os_fstat(fd, &st);
+    if (r < 0) {
+        return err_os(e, r, "stat", "tail.ndjson");
+    }
+    char last_byte = '\0';
+    if (st.size > 0) {
+        int64_t n = os_pread_full(fd, &last_byte, 1, st.size - 1);
+        if (n != 1) {
+            return err_os(e, n < 0 ? (int)n : -EIO, "read", "tail.ndjson");
+        }
+    }
+    bool closed = st.size > 0 && last_byte != '\0';
+    struct scan s;
+    scan_start(&s, fd, st.size, j->frontier.empty ? NULL : &j->frontier.last_id, j->frontier.head);
+    struct err why = {0};
+    r = prove_all(j, &s, &why);
+    if (r != 0 && r != ERR_CORRUPT) {
+        *e = why;
+        scan_stop(&s);
+        return r;
+    }
+    publish(j, &s);
+    const char *reason = r == ERR_CORRUPT ? s.why : "bytes behind the end of the data";
+    uint64_t bad = s.offset;
+    scan_stop(&s);
+    uint64_t end = bad;
+    r = damage_data_end(fd, bad, st.size, &end, e);
+    if (r != 0) {
+        return r;
+    }
+    uint64_t size = st.size;
+    if (end > bad) {
+        r = mend(j, fd, bad, end, closed, reason, e);
+        if (r != 0) {
+            return r;
+        }
+        size = bad;
+    }
+    if (j->any_group && j->last_ms >= TIMEFMT_MS_END) {
+        return err_set(e, ERR_UNSUPPORTED, "the last event id is of a time past the year 9999");
+    }
+    return pad(j, size, e);
+}

@@ -1,0 +1,523 @@
+/* The checker. It uses scan.c for the proof of batches and nothing of the server's state.
+ *
+ * Beside a running server: the inventory is taken again when a rotation came between (the tail's
+ * inode changed). Where a batch is invalid at the end of a live tail it may be a group in flight:
+ * it is looked at again before it is called damage. */
+#include "journal/verify.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/ensure.h"
+#include "journal/chain.h"
+#include "journal/damage.h"
+#include "journal/internal.h"
+#include "journal/layout.h"
+#include "journal/scan.h"
+#include "os/os.h"
+
+#define KEYS_MAX        (4u << 20)
+#define INVENTORY_TRIES 100
+#define LIVE_TRIES      5
+
+struct key16 {
+    uint8_t b[16];
+};
+
+struct verify {
+    struct layout layout;
+    struct verify_report *report;
+    verify_progress_fn *progress;
+    void *progress_ctx;
+    uint64_t done_bytes, total_bytes;
+    struct layout_generation *closed;
+    uint32_t closed_count;
+    int tail_fd; /* -1: none */
+    uint64_t tail_size;
+    uint64_t tail_end; /* end of proven data */
+    struct key16 *keys;
+    uint64_t key_count, key_cap;
+    uint32_t key_low, key_high; /* only keys whose first four bytes are in [low, high] */
+};
+
+const char *verify_fault_name(enum verify_fault f)
+{
+    static const char *const names[] = {
+#define X(sym, name) name,
+        VERIFY_FAULTS(X)
+#undef X
+    };
+    return names[f];
+}
+
+static void put_name(struct buf *b, const char *name)
+{
+    if (b->len > 0) {
+        buf_put_char(b, ',');
+    }
+    buf_put_char(b, '"');
+    buf_put_cstr(b, name); /* names of ours or of plain files: filtered by plain_name */
+    buf_put_char(b, '"');
+}
+
+static void fail(struct verify *v, enum verify_fault f, const char *file, bool has_offset,
+                 uint64_t offset, const char *text)
+{
+    struct verify_report *r = v->report;
+    if (r->fault != VERIFY_NONE) {
+        return;
+    }
+    r->ok = false;
+    r->fault = f;
+    (void)snprintf(r->fault_file, sizeof r->fault_file, "%s", file);
+    r->fault_has_offset = has_offset;
+    r->fault_offset = offset;
+    (void)snprintf(r->fault_text, sizeof r->fault_text, "%s", text);
+}
+
+static enum verify_fault fault_of(enum scan_fault f, enum verify_fault framing)
+{
+    switch (f) {
+    case SCAN_FAULT_CONTENT:
+        return VERIFY_CONTENT;
+    case SCAN_FAULT_EVENT:
+        return VERIFY_EVENT;
+    case SCAN_FAULT_DIGEST:
+        return VERIFY_BATCH;
+    case SCAN_FAULT_ORDER:
+        return VERIFY_ORDER;
+    case SCAN_FAULT_NONE:
+    case SCAN_FAULT_FRAMING:
+        break;
+    }
+    return framing;
+}
+
+/* ---- inventory ---- */
+
+static int probe_live(struct verify *v, struct err *e)
+{
+    int fd = os_open(v->layout.lock, O_RDONLY, 0);
+    if (fd == -ENOENT) {
+        return 0;
+    }
+    if (fd < 0) {
+        return err_os(e, fd, "open", "lock");
+    }
+    int r = os_flock(fd, LOCK_SH | LOCK_NB);
+    (void)os_close(fd);
+    v->report->live = r == -EWOULDBLOCK;
+    return 0;
+}
+
+static int take_inventory(struct verify *v, struct err *e)
+{
+    for (int i = 0; i < INVENTORY_TRIES; i++) {
+        struct os_stat before = {0};
+        struct os_stat after = {0};
+        int fd = os_open(v->layout.tail, O_RDONLY, 0);
+        if (fd < 0 && fd != -ENOENT) {
+            return err_os(e, fd, "open", "tail.ndjson");
+        }
+        int r = fd >= 0 ? os_fstat(fd, &before) : 0;
+        if (r < 0) {
+            (void)os_close(fd);
+            return err_os(e, r, "stat", "tail.ndjson");
+        }
+        r = layout_list_pending(&v->layout, &v->closed, &v->closed_count, e);
+        if (r == ERR_CORRUPT) {
+            fail(v, VERIFY_PENDING, "journal/pending", false, 0, e->text);
+            r = 0;
+        }
+        int again = r == 0 ? os_stat(v->layout.tail, &after) : 0;
+        bool same = fd < 0 ? again == -ENOENT : again == 0 && after.inode == before.inode;
+        if (r == 0 && same) {
+            v->tail_fd = fd;
+            v->tail_size = before.size;
+            return 0;
+        }
+        if (fd >= 0) {
+            (void)os_close(fd);
+        }
+        free(v->closed);
+        v->closed = NULL;
+        v->closed_count = 0;
+        if (r != 0) {
+            return r;
+        }
+    }
+    return err_set(e, ERR_IO, "the journal rotates faster than it can be listed");
+}
+
+static int note_orphan(void *ctx, const char *name)
+{
+    struct verify *v = ctx;
+    static const char *const known[] = {"manifest.jsonl", "tail.ndjson", "pending", "segments"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(name, known[i]) == 0) {
+            return 0;
+        }
+    }
+    if (strcmp(name, "tail.next") == 0 && v->report->live) {
+        return 0;
+    }
+    for (const char *p = name; *p != '\0'; p++) {
+        if ((unsigned char)*p < 0x20 || (unsigned char)*p > 0x7e || *p == '"' || *p == '\\') {
+            name = "(a name that is not plain ASCII)";
+            break;
+        }
+    }
+    put_name(&v->report->orphans, name);
+    return 0;
+}
+
+/* ---- keys ---- */
+
+static int add_key(struct verify *v, const struct scan_batch *b, struct err *e)
+{
+    struct key16 k;
+    journal_fingerprint(b->source, b->batch_id, k.b);
+    uint32_t first =
+        (uint32_t)k.b[0] << 24 | (uint32_t)k.b[1] << 16 | (uint32_t)k.b[2] << 8 | k.b[3];
+    if (first < v->key_low || first > v->key_high || v->key_count >= KEYS_MAX) {
+        return 0;
+    }
+    if (v->key_count == v->key_cap) {
+        uint64_t cap = v->key_cap == 0 ? 4096 : v->key_cap * 2;
+        struct key16 *keys = realloc(v->keys, cap * sizeof *keys);
+        if (keys == NULL) {
+            return err_set(e, ERR_NO_MEMORY, "no memory for batch keys");
+        }
+        v->keys = keys;
+        v->key_cap = cap;
+    }
+    v->keys[v->key_count++] = k;
+    return 0;
+}
+
+static int key_cmp(const void *a, const void *b)
+{
+    return memcmp(a, b, sizeof(struct key16));
+}
+
+static void check_keys(struct verify *v)
+{
+    if (v->key_count > 1) {
+        qsort(v->keys, v->key_count, sizeof *v->keys, key_cmp);
+    }
+    for (uint64_t i = 1; i < v->key_count; i++) {
+        if (key_cmp(&v->keys[i - 1], &v->keys[i]) == 0) {
+            fail(v, VERIFY_IDEMPOTENCY, "journal", false, 0,
+                 "one (source, batch_id) was committed twice");
+        }
+    }
+    v->key_count = 0;
+}
+
+/* ---- the walk ---- */
+
+static void step(struct verify *v, const struct scan_batch *b)
+{
+    v->done_bytes += b->bytes;
+    if (v->progress != NULL) {
+        v->progress(v->progress_ctx, v->done_bytes, v->total_bytes);
+    }
+}
+
+/* Proves batches until the file's data ends or a batch is invalid; returns scan_next's last word.
+ */
+static int walk(struct verify *v, struct scan *s, struct uuid *first, bool *any, struct err *e)
+{
+    struct scan_batch b;
+    int r;
+    while ((r = scan_next(s, &b, NULL, NULL, e)) == 1) {
+        if (!*any) {
+            *first = b.first_id;
+            *any = true;
+        }
+        v->report->batches_checked++;
+        v->report->events_checked += b.events;
+        v->report->bytes_checked += b.bytes;
+        r = add_key(v, &b, e);
+        if (r != 0) {
+            return r;
+        }
+        step(v, &b);
+    }
+    return r;
+}
+
+/* Takes the end of one file over as the beginning of the next. */
+static void carry(struct verify *v, const struct scan *s)
+{
+    if (s->has_last) {
+        v->report->empty = false;
+        v->report->last_id = s->last_id;
+    }
+    memcpy(v->report->head, s->head, SHA256_LEN);
+}
+
+static int check_closed(struct verify *v, const struct layout_generation *g, struct err *e)
+{
+    char path[LAYOUT_PATH_MAX];
+    layout_pending_path(&v->layout, &g->first_id, &g->last_id, path);
+    const char *name = path + strlen(v->layout.root) + 1;
+    int fd = os_open(path, O_RDONLY, 0);
+    if (fd < 0) {
+        return err_os(e, fd, "open", name);
+    }
+    struct scan s;
+    struct uuid first = {{0}};
+    bool any = false;
+    scan_start(&s, fd, g->bytes, v->report->empty ? NULL : &v->report->last_id, v->report->head);
+    int r = walk(v, &s, &first, &any, e);
+    if (r == ERR_CORRUPT) {
+        fail(v, fault_of(s.fault, VERIFY_PENDING), name, true, s.offset, s.why);
+        r = 0;
+    } else if (r == 0 && s.offset != g->bytes) {
+        fail(v, VERIFY_PENDING, name, true, s.offset, "a closed generation with padding");
+    } else if (r == 0 && (!any || uuid_cmp(&first, &g->first_id) != 0 ||
+                          uuid_cmp(&s.last_id, &g->last_id) != 0)) {
+        fail(v, VERIFY_PENDING, name, false, 0, "its name does not say its first and last event");
+    }
+    carry(v, &s);
+    scan_stop(&s);
+    (void)os_close(fd);
+    v->report->pending_checked++;
+    return r;
+}
+
+/* Invalid bytes at s->offset of the tail. 1: they were in flight and are whole now; 0: judged. */
+static int judge_tail(struct verify *v, struct scan *s, int result, struct err *e)
+{
+    uint64_t end = s->offset;
+    struct os_stat st;
+    int r = os_fstat(v->tail_fd, &st);
+    if (r < 0) {
+        return err_os(e, r, "stat", "tail.ndjson");
+    }
+    r = damage_data_end(v->tail_fd, s->offset, st.size, &end, e);
+    if (r != 0 || end == s->offset) {
+        return r;
+    }
+    char last = '\0';
+    int64_t n = os_pread_full(v->tail_fd, &last, 1, st.size - 1);
+    if (n < 0) {
+        return err_os(e, (int)n, "read", "tail.ndjson");
+    }
+    bool damaged = last != '\0';
+    char *bytes = NULL;
+    if (!damaged) {
+        r = damage_read(v->tail_fd, s->offset, end, &bytes, e);
+        if (r == 0) {
+            r = damage_find(v->tail_fd, s->offset, slice_of(bytes, (size_t)(end - s->offset)),
+                            s->has_last ? &s->last_id : NULL, &damaged, e);
+        }
+        free(bytes);
+    }
+    if (r != 0) {
+        return r;
+    }
+    if (v->report->live) {
+        struct scan_batch b;
+        struct err ignored;
+        uint64_t at = s->offset;
+        buf_clear(&s->window); /* read it anew */
+        r = scan_next(s, &b, NULL, NULL, &ignored);
+        if (r == 1) {
+            v->report->batches_checked++;
+            v->report->events_checked += b.events;
+            return add_key(v, &b, e) == 0 ? 1 : e->code;
+        }
+        ensure(s->offset == at);
+        if (r != 0 && r != ERR_CORRUPT) {
+            *e = ignored;
+            return r;
+        }
+    }
+    if (damaged) {
+        fail(v, fault_of(result == ERR_CORRUPT ? s->fault : SCAN_FAULT_NONE, VERIFY_TAIL),
+             "journal/tail.ndjson", true, s->offset,
+             result == ERR_CORRUPT ? s->why : "bytes behind the end of the data");
+    } else if (!v->report->live) {
+        char text[64];
+        (void)snprintf(text, sizeof text, "journal/tail.ndjson@%llu",
+                       (unsigned long long)s->offset);
+        put_name(&v->report->remnants, text);
+    }
+    return 0;
+}
+
+static int check_tail(struct verify *v, struct err *e)
+{
+    struct scan s;
+    struct uuid first;
+    bool any = false;
+    int r;
+    scan_start(&s, v->tail_fd, v->tail_size, v->report->empty ? NULL : &v->report->last_id,
+               v->report->head);
+    for (int i = 0;; i++) {
+        r = walk(v, &s, &first, &any, e);
+        if (r != 0 && r != ERR_CORRUPT) {
+            break;
+        }
+        r = judge_tail(v, &s, r, e);
+        if (r != 1 || i >= LIVE_TRIES) {
+            break;
+        }
+    }
+    v->tail_end = s.offset;
+    carry(v, &s);
+    scan_stop(&s);
+    return r < 0 ? r : 0;
+}
+
+/* Keys that did not fit the first pass: framing only, one range of keys a pass. */
+static int keys_again(struct verify *v, struct err *e)
+{
+    for (uint32_t i = 0; i <= v->closed_count; i++) {
+        bool tail = i == v->closed_count;
+        char path[LAYOUT_PATH_MAX];
+        if (!tail) {
+            layout_pending_path(&v->layout, &v->closed[i].first_id, &v->closed[i].last_id, path);
+        }
+        int fd = tail ? v->tail_fd : os_open(path, O_RDONLY, 0);
+        if (fd < 0) {
+            return err_os(e, fd, "open", "a generation");
+        }
+        struct scan s;
+        struct scan_batch b;
+        scan_start(&s, fd, tail ? v->tail_end : v->closed[i].bytes, NULL, chain_genesis);
+        s.framing_only = true;
+        int r;
+        while ((r = scan_next(&s, &b, NULL, NULL, e)) == 1) {
+            r = add_key(v, &b, e);
+            if (r != 0) {
+                break;
+            }
+        }
+        scan_stop(&s);
+        if (!tail) {
+            (void)os_close(fd);
+        }
+        if (r != 0) {
+            return r;
+        }
+    }
+    return 0;
+}
+
+static int check_all_keys(struct verify *v, struct err *e)
+{
+    uint64_t batches = v->report->batches_checked;
+    if (batches <= KEYS_MAX) {
+        check_keys(v);
+        return 0;
+    }
+    /* Half full on average: fingerprints are uniform, so no range comes near the cap. */
+    uint64_t passes = batches / (KEYS_MAX / 2) + 1;
+    for (uint64_t p = 0; p < passes && v->report->ok; p++) {
+        v->key_count = 0;
+        v->key_low = (uint32_t)((p << 32) / passes);
+        v->key_high = (uint32_t)((((p + 1) << 32) / passes) - 1);
+        int r = keys_again(v, e);
+        if (r != 0) {
+            return r;
+        }
+        ensure(v->key_count < KEYS_MAX);
+        check_keys(v);
+    }
+    return 0;
+}
+
+static int check_manifest(struct verify *v, struct err *e)
+{
+    enum layout_manifest state;
+    uint64_t good;
+    uint64_t size;
+    int r = layout_read_manifest(&v->layout, &state, &good, &size, e);
+    if (r == ERR_CORRUPT) {
+        fail(v, VERIFY_MANIFEST, "journal/manifest.jsonl", e->has_offset, e->offset, e->text);
+        return 0;
+    }
+    if (r != 0) {
+        return r;
+    }
+    if (state == LAYOUT_MANIFEST_MISSING) {
+        return err_set(e, ERR_NOT_FOUND, "there is no journal in %s", v->layout.root);
+    }
+    if (state == LAYOUT_MANIFEST_UNCOMMITTED || size > good) {
+        put_name(&v->report->remnants, "journal/manifest.jsonl");
+    }
+    return 0;
+}
+
+static int run(struct verify *v, struct err *e)
+{
+    int r = check_manifest(v, e);
+    if (r == 0) {
+        r = probe_live(v, e);
+    }
+    if (r == 0 && v->report->ok) {
+        r = take_inventory(v, e);
+    }
+    if (r == 0) {
+        int listed = os_list(v->layout.journal, note_orphan, v);
+        r = listed < 0 ? err_os(e, listed, "list", "journal") : 0;
+    }
+    v->total_bytes = v->tail_size;
+    for (uint32_t i = 0; i < v->closed_count; i++) {
+        v->total_bytes += v->closed[i].bytes;
+    }
+    for (uint32_t i = 0; i < v->closed_count && r == 0 && v->report->ok; i++) {
+        r = check_closed(v, &v->closed[i], e);
+    }
+    if (r == 0 && v->report->ok && v->tail_fd < 0) {
+        struct os_stat st;
+        if (os_stat(v->layout.spare, &st) == 0) {
+            put_name(&v->report->remnants, "journal/tail.next"); /* a rotation that was cut */
+        } else {
+            fail(v, VERIFY_TAIL, "journal/tail.ndjson", false, 0, "the tail is missing");
+        }
+    } else if (r == 0 && v->report->ok) {
+        r = check_tail(v, e);
+    }
+    if (r == 0 && v->report->ok) {
+        r = check_all_keys(v, e);
+    }
+    return r;
+}
+
+int verify_journal(const char *dir, verify_progress_fn *progress, void *ctx,
+                   struct verify_report *report, struct err *e)
+{
+    memset(report, 0, sizeof *report);
+    report->ok = true;
+    report->empty = true;
+    memcpy(report->head, chain_genesis, SHA256_LEN);
+    struct verify v = {.report = report,
+                       .progress = progress,
+                       .progress_ctx = ctx,
+                       .tail_fd = -1,
+                       .key_high = UINT32_MAX};
+    int r = layout_make(&v.layout, dir, e);
+    if (r == 0) {
+        r = run(&v, e);
+    }
+    if (v.tail_fd >= 0) {
+        (void)os_close(v.tail_fd);
+    }
+    free(v.closed);
+    free(v.keys);
+    if (r != 0) {
+        verify_report_free(report);
+    }
+    return r;
+}
+
+void verify_report_free(struct verify_report *report)
+{
+    buf_free(&report->orphans);
+    buf_free(&report->remnants);
+}

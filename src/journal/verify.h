@@ -1,0 +1,62 @@
+/* verify: proves a journal directory without a server, read-only, also beside a running one
+ * (spec/history.md section 11).
+ *
+ * Everything is read: framing, order, content and event hashes, batch digests, the names of closed
+ * generations, that no batch key occurs twice; the chain head is computed over all of it. Memory is
+ * bounded: 4 million batch keys at a time, further ones in further passes. */
+#ifndef JOURNAL_VERIFY_H
+#define JOURNAL_VERIFY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/hash.h"
+#include "base/uuid.h"
+
+/* X(symbol, stable code of the report) */
+#define VERIFY_FAULTS(X)                  \
+    X(NONE, "none")                       \
+    X(MANIFEST, "manifest_invalid")       \
+    X(PENDING, "pending_invalid")         \
+    X(TAIL, "tail_invalid")               \
+    X(ORDER, "order_invalid")             \
+    X(IDEMPOTENCY, "idempotency_invalid") \
+    X(BATCH, "batch_commitment_mismatch") \
+    X(CONTENT, "content_hash_mismatch")   \
+    X(EVENT, "event_hash_mismatch")
+
+enum verify_fault {
+#define X(sym, name) VERIFY_##sym,
+    VERIFY_FAULTS(X)
+#undef X
+};
+
+struct verify_report {
+    bool ok;
+    bool live; /* a server held the lock: bytes past the last whole group are in flight */
+    uint32_t pending_checked;
+    uint64_t events_checked, batches_checked, bytes_checked;
+    bool empty;
+    struct uuid last_id;
+    uint8_t head[SHA256_LEN];
+    enum verify_fault fault; /* the first one */
+    char fault_file[128];    /* below the data directory */
+    bool fault_has_offset;
+    uint64_t fault_offset;
+    char fault_text[256];
+    struct buf orphans, remnants; /* JSON string lists without brackets: `"a","b"` */
+};
+
+/* Bytes done of all, now and then. */
+typedef void verify_progress_fn(void *ctx, uint64_t done, uint64_t total);
+
+/* 0: *report is filled (free it), ok or not. ERR_NOT_FOUND: no journal there. ERR_IO,
+ * ERR_NO_MEMORY, ERR_UNSUPPORTED. */
+int verify_journal(const char *dir, verify_progress_fn *progress, void *ctx,
+                   struct verify_report *report, struct err *e) MUST_CHECK;
+void verify_report_free(struct verify_report *report);
+const char *verify_fault_name(enum verify_fault f);
+
+#endif

@@ -1,0 +1,49 @@
+/* config_keys: the one table of configuration keys. The fields of struct config, the flags, the
+ * environment names, the help text, --print-config and docs/OPERATING.md (checked by the tidy test)
+ * derive from it.
+ *
+ * X(SYMBOL, key and field, type, default, min, max, flag, environment, help)
+ *
+ * Types: TEXT (min and max are its length in bytes), BYTES (a number, or "64MiB"; KiB, MiB, GiB),
+ * UINT, MS (a number of milliseconds, or "30s"; ms, s, min), LEVEL (debug, info, warn, error). The
+ * file takes a JSON number or string for BYTES and MS, a number for UINT, strings for the rest. A
+ * default is written as text, in the form that flags and the environment take. */
+#ifndef MAIN_CONFIG_KEYS_H
+#define MAIN_CONFIG_KEYS_H
+
+#define CONFIG_KEYS(X)                                                                             \
+    X(DATA, data, TEXT, "./data", 1, 4000, "data", "TALLYMAN_DATA", "the data directory")          \
+    X(LISTEN, listen, TEXT, "127.0.0.1:8080", 0, 300, "listen", "TALLYMAN_LISTEN",                 \
+      "TCP address HOST:PORT or [V6]:PORT; empty: the Unix socket only")                           \
+    X(TOKEN_FILE, token_file, TEXT, "", 0, 4000, "token-file", "TALLYMAN_TOKEN_FILE",              \
+      "file with the bearer token that TCP clients must send")                                     \
+    X(GENERATION_BYTES, generation_bytes, BYTES, "64MiB", UINT64_C(65536), UINT64_C(1073741824),  \
+      "generation-bytes", "TALLYMAN_GENERATION_BYTES", "size at which a journal file is closed")   \
+    X(GROUP_BYTES, group_bytes, BYTES, "4MiB", UINT64_C(65536), UINT64_C(67108864), "group-bytes", \
+      "TALLYMAN_GROUP_BYTES", "size at which a group commit is closed")                            \
+    X(CONNECTIONS_MAX, connections_max, UINT, "1024", 1, 1000000, "connections-max",               \
+      "TALLYMAN_CONNECTIONS_MAX", "open client connections, more are answered 503")                \
+    X(BODY_BUDGET_BYTES, body_budget_bytes, BYTES, "256MiB", UINT64_C(1048576),                    \
+      UINT64_C(1099511627776), "body-budget-bytes", "TALLYMAN_BODY_BUDGET_BYTES",                  \
+      "memory for request bodies, more are answered 429")                                          \
+    X(REPLAY_DEFAULT_LIMIT, replay_default_limit, UINT, "1000", 1, 1000000,                        \
+      "replay-default-limit", "TALLYMAN_REPLAY_DEFAULT_LIMIT",                                     \
+      "events of a replay page without a limit")                                                   \
+    X(REPLAY_MAX_LIMIT, replay_max_limit, UINT, "100000", 1, 1000000, "replay-max-limit",          \
+      "TALLYMAN_REPLAY_MAX_LIMIT", "largest limit a replay may ask for")                           \
+    X(LOG_LEVEL, log_level, LEVEL, "info", 0, 0, "log-level", "TALLYMAN_LOG_LEVEL",                \
+      "least level that is logged: debug, info, warn, error")                                      \
+    X(IDLE_TIMEOUT_MS, idle_timeout_ms, MS, "75s", 100, 86400000, "idle-timeout-ms",               \
+      "TALLYMAN_IDLE_TIMEOUT_MS", "longest silence between two requests")                          \
+    X(HEAD_TIMEOUT_MS, head_timeout_ms, MS, "10s", 100, 3600000, "head-timeout-ms",                \
+      "TALLYMAN_HEAD_TIMEOUT_MS", "longest time a request head may take")                          \
+    X(BODY_STALL_MS, body_stall_ms, MS, "30s", 100, 3600000, "body-stall-ms",                      \
+      "TALLYMAN_BODY_STALL_MS", "longest silence inside a request body")                           \
+    X(WRITE_STALL_MS, write_stall_ms, MS, "60s", 100, 3600000, "write-stall-ms",                   \
+      "TALLYMAN_WRITE_STALL_MS", "longest time in which a client takes nothing of its answer")     \
+    X(GRACE_MS, grace_ms, MS, "10s", 0, 3600000, "grace-ms", "TALLYMAN_GRACE_MS",                  \
+      "time for open requests when the server stops")                                              \
+    X(WORKERS, workers, UINT, "2", 1, 64, "workers", "TALLYMAN_WORKERS",                           \
+      "threads for large bodies and replay")
+
+#endif

@@ -1,0 +1,190 @@
+/* Values: from text to a checked field, and back to JSON. Every spelling is decimal digits with at
+ * most one suffix; products are checked for overflow before the range is. Paths and addresses are
+ * not looked up here: what needs the system is found by who uses it. */
+#include <arpa/inet.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/ensure.h"
+#include "main/args.h"
+#include "main/config_internal.h"
+#include "json/write.h"
+
+struct suffix {
+    const char *name;
+    uint64_t factor;
+};
+
+static const struct suffix bytes_suffixes[] = {
+    {"", 1}, {"KiB", 1u << 10}, {"MiB", 1u << 20}, {"GiB", 1u << 30}, {NULL, 0}};
+static const struct suffix ms_suffixes[] = {
+    {"", 1}, {"ms", 1}, {"s", 1000}, {"min", 60000}, {NULL, 0}};
+static const struct suffix no_suffixes[] = {{"", 1}, {NULL, 0}};
+
+static const char *const level_names[] = {"debug", "info", "warn", "error"};
+
+static const size_t offsets[CONFIG_KEY_COUNT] = {
+#define X(sym, field, type, def, min, max, flag, env, help) offsetof(struct config, field),
+    CONFIG_KEYS(X)
+#undef X
+};
+
+static void *field_of(struct config *c, enum config_key k)
+{
+    ensure(k < CONFIG_KEY_COUNT);
+    return (char *)c + offsets[k];
+}
+
+static const void *field_of_const(const struct config *c, enum config_key k)
+{
+    ensure(k < CONFIG_KEY_COUNT);
+    return (const char *)c + offsets[k];
+}
+
+static bool parse_number(const char *text, const struct suffix *suffixes, uint64_t *out)
+{
+    char digits[24];
+    size_t n = strspn(text, "0123456789");
+    if (n == 0 || n >= sizeof digits) {
+        return false;
+    }
+    memcpy(digits, text, n);
+    digits[n] = '\0';
+    for (const struct suffix *s = suffixes; s->name != NULL; s++) {
+        if (strcmp(text + n, s->name) == 0) {
+            uint64_t v = 0;
+            return args_u64(digits, &v) && !__builtin_mul_overflow(v, s->factor, out);
+        }
+    }
+    return false;
+}
+
+static int set_number(struct config *c, enum config_key k, const char *text, struct err *e)
+{
+    const struct config_row *row = &config_rows[k];
+    bool bytes = row->type == CONFIG_BYTES;
+    bool ms = row->type == CONFIG_MS;
+    uint64_t v = 0;
+    if (!parse_number(text, bytes ? bytes_suffixes : ms ? ms_suffixes : no_suffixes, &v)) {
+        return err_set(e, ERR_USAGE, "\"%.40s\" is not %s", text,
+                       bytes ? "a size (a number of bytes, or with KiB, MiB or GiB behind it)"
+                       : ms
+                           ? "a duration (a number of milliseconds, or with ms, s or min behind it)"
+                           : "a whole number");
+    }
+    if (v < row->min || v > row->max) {
+        return err_set(e, ERR_USAGE, "must be from %llu to %llu%s", (unsigned long long)row->min,
+                       (unsigned long long)row->max,
+                       bytes ? " bytes"
+                       : ms  ? " milliseconds"
+                             : "");
+    }
+    *(uint64_t *)field_of(c, k) = v;
+    return 0;
+}
+
+/* HOST:PORT or [V6]:PORT, both parts there; whether the name resolves is for who listens. */
+static bool address_valid(const char *text)
+{
+    const char *colon = strrchr(text, ':');
+    uint64_t port = 0;
+    if (colon == NULL || colon == text || !args_u64(colon + 1, &port) || port > 65535) {
+        return false;
+    }
+    if (text[0] != '[') {
+        return memchr(text, ':', (size_t)(colon - text)) == NULL;
+    }
+    char host[INET6_ADDRSTRLEN];
+    struct in6_addr v6;
+    size_t n = (size_t)(colon - text);
+    if (n < 3 || text[n - 1] != ']' || n - 2 >= sizeof host) {
+        return false;
+    }
+    memcpy(host, text + 1, n - 2);
+    host[n - 2] = '\0';
+    return inet_pton(AF_INET6, host, &v6) == 1;
+}
+
+static int set_text(struct config *c, enum config_key k, const char *text, struct err *e)
+{
+    const struct config_row *row = &config_rows[k];
+    size_t len = strlen(text);
+    if (len < row->min) {
+        return err_set(e, ERR_USAGE, "must not be empty");
+    }
+    if (len > row->max) {
+        return err_set(e, ERR_USAGE, "must not be longer than %llu bytes",
+                       (unsigned long long)row->max);
+    }
+    if (k == CONFIG_LISTEN && len > 0 && !address_valid(text)) {
+        return err_set(e, ERR_USAGE, "\"%.60s\" is not HOST:PORT or [V6]:PORT", text);
+    }
+    char *copy = strdup(text);
+    if (copy == NULL) {
+        return err_set(e, ERR_NO_MEMORY, "out of memory");
+    }
+    char **field = field_of(c, k);
+    free(*field);
+    *field = copy;
+    return 0;
+}
+
+static int set_level(struct config *c, enum config_key k, const char *text, struct err *e)
+{
+    for (size_t i = 0; i < sizeof level_names / sizeof *level_names; i++) {
+        if (strcmp(text, level_names[i]) == 0) {
+            *(enum log_level *)field_of(c, k) = (enum log_level)i;
+            return 0;
+        }
+    }
+    return err_set(e, ERR_USAGE, "\"%.40s\" is not debug, info, warn or error", text);
+}
+
+int config_set(struct config *c, enum config_key k, struct slice text, enum config_origin from,
+               struct err *e)
+{
+    if (memchr(text.ptr, '\0', text.len) != NULL) {
+        return err_set(e, ERR_USAGE, "must not contain a NUL character");
+    }
+    char *copy = strndup(text.ptr, text.len);
+    if (copy == NULL) {
+        return err_set(e, ERR_NO_MEMORY, "out of memory");
+    }
+    int r = 0;
+    switch (config_rows[k].type) {
+    case CONFIG_TEXT:
+        r = set_text(c, k, copy, e);
+        break;
+    case CONFIG_LEVEL:
+        r = set_level(c, k, copy, e);
+        break;
+    case CONFIG_BYTES:
+    case CONFIG_UINT:
+    case CONFIG_MS:
+        r = set_number(c, k, copy, e);
+        break;
+    }
+    free(copy);
+    if (r == 0) {
+        c->origin[k] = from;
+    }
+    return r;
+}
+
+void config_put_value(const struct config *c, enum config_key k, struct buf *out)
+{
+    const void *field = field_of_const(c, k);
+    switch (config_rows[k].type) {
+    case CONFIG_TEXT:
+        json_put_string(out, slice_cstr(*(char *const *)field));
+        break;
+    case CONFIG_LEVEL:
+        json_put_string(out, slice_cstr(level_names[*(const enum log_level *)field]));
+        break;
+    case CONFIG_BYTES:
+    case CONFIG_UINT:
+    case CONFIG_MS:
+        buf_put_u64(out, *(const uint64_t *)field);
+        break;
+    }
+}

@@ -1,0 +1,32 @@
+/* progress: one line on standard error that is redrawn while long work runs. Only on a terminal,
+ * only after half a second, at most ten times a second; erased at the end. */
+#ifndef MAIN_PROGRESS_H
+#define MAIN_PROGRESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum progress_unit { PROGRESS_BYTES, PROGRESS_EVENTS };
+
+struct progress {
+    const char *label;
+    enum progress_unit unit;
+    uint64_t total; /* 0: not known */
+    uint64_t start_ns, drawn_ns;
+    bool enabled;
+};
+
+/* Enabled when standard error is a terminal and standard output is none (lines printed there show
+ * progress by themselves). */
+void progress_start(struct progress *p, const char *label, enum progress_unit unit, uint64_t total);
+void progress_update(struct progress *p, uint64_t done);
+/* Erases the line. */
+void progress_end(void);
+
+/* The text of the line, without control sequences; at most size - 1 characters. elapsed_ms must not
+ * be 0. */
+void progress_text(const struct progress *p, uint64_t done, uint64_t elapsed_ms, char *out,
+                   size_t size);
+
+#endif

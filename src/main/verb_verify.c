@@ -1,0 +1,148 @@
+/* tallyman verify: proves a data directory's journal, read-only, with or without a server beside it
+ * (spec/history.md sections 11 and 12). Prints one JSON report with --json, lines otherwise. Exit
+ * 0: no violation; 3: a violation; 1: could not look. */
+#include "base/hash.h"
+#include "journal/verify.h"
+#include "main/args.h"
+#include "main/config.h"
+#include "main/output.h"
+#include "main/progress.h"
+#include "main/verbs.h"
+#include "json/write.h"
+
+static void on_progress(void *ctx, uint64_t done, uint64_t total)
+{
+    struct progress *p = ctx;
+    p->total = total;
+    progress_update(p, done);
+}
+
+static void put_failure(struct buf *b, const struct verify_report *r)
+{
+    if (r->ok) {
+        buf_put_cstr(b, "null");
+        return;
+    }
+    buf_put_cstr(b, "{\"code\":");
+    json_put_string(b, slice_cstr(verify_fault_name(r->fault)));
+    buf_put_cstr(b, ",\"file\":");
+    json_put_string(b, slice_cstr(r->fault_file));
+    buf_put_cstr(b, ",\"offset\":");
+    if (r->fault_has_offset) {
+        buf_put_u64(b, r->fault_offset);
+    } else {
+        buf_put_cstr(b, "null");
+    }
+    buf_put_cstr(b, ",\"message\":");
+    json_put_string(b, slice_cstr(r->fault_text));
+    buf_put_char(b, '}');
+}
+
+static void put_json(struct buf *b, const struct verify_report *r, bool chain)
+{
+    char hex[SHA256_HEX_LEN];
+    char id[UUID_TEXT_LEN];
+    hex_encode(hex, r->head, SHA256_LEN);
+    uuid_text(id, &r->last_id);
+    buf_put_cstr(b, r->ok ? "{\"ok\":true" : "{\"ok\":false");
+    buf_put_cstr(b, chain ? ",\"chain_checked\":true" : ",\"chain_checked\":false");
+    buf_put_cstr(b, ",\"segments_checked\":0,\"pending_checked\":");
+    buf_put_u64(b, r->pending_checked);
+    buf_put_cstr(b, ",\"events_checked\":");
+    buf_put_u64(b, r->events_checked);
+    buf_put_cstr(b, ",\"orphans\":[");
+    buf_put_slice(b, buf_slice(&r->orphans));
+    buf_put_cstr(b, "],\"remnants\":[");
+    buf_put_slice(b, buf_slice(&r->remnants));
+    buf_put_cstr(b, "],\"failure\":");
+    put_failure(b, r);
+    buf_put_cstr(b, ",\"frontier_event_id\":");
+    if (r->empty) {
+        buf_put_cstr(b, "null");
+    } else {
+        json_put_string(b, slice_of(id, sizeof id));
+    }
+    buf_put_cstr(b, ",\"chain_head\":");
+    json_put_string(b, slice_of(hex, sizeof hex));
+    buf_put_cstr(b, "}\n");
+}
+
+static void print_lines(const struct verify_report *r, bool chain)
+{
+    char hex[SHA256_HEX_LEN];
+    hex_encode(hex, r->head, SHA256_LEN);
+    output_printf("%llu events in %llu batches, %u closed generations, %llu bytes\n",
+                  (unsigned long long)r->events_checked, (unsigned long long)r->batches_checked,
+                  r->pending_checked, (unsigned long long)r->bytes_checked);
+    if (r->orphans.len > 0) {
+        output_printf("orphans: %.*s\n", (int)r->orphans.len, r->orphans.ptr);
+    }
+    if (r->remnants.len > 0) {
+        output_printf("remnants: %.*s\n", (int)r->remnants.len, r->remnants.ptr);
+    }
+    if (!r->ok) {
+        output_printf("violation: %s in %s", verify_fault_name(r->fault), r->fault_file);
+        if (r->fault_has_offset) {
+            output_printf(" at byte %llu", (unsigned long long)r->fault_offset);
+        }
+        output_printf(": %s\n", r->fault_text);
+        return;
+    }
+    if (chain) {
+        output_printf("chain head %.64s\n", hex);
+    }
+    output_printf("ok%s\n",
+                  r->live ? " (a server is running; what is in flight was left out)" : "");
+}
+
+int verb_verify(int argc, char **argv)
+{
+    bool json = false;
+    bool chain = false;
+    const char *data = config_default_data();
+    int code = EXIT_DONE;
+    const struct arg_option options[] = {
+        {.name = "data",
+         .type = ARG_TEXT,
+         .target = &data,
+         .value = "DIR",
+         .help = "the data directory"},
+        {.name = "chain",
+         .type = ARG_SWITCH,
+         .target = &chain,
+         .help = "also report the chain head over everything"},
+        {.name = "json", .type = ARG_SWITCH, .target = &json, .help = "print one JSON report"},
+    };
+    const struct arg_verb verb = {.name = "verify",
+                                  .operands = "",
+                                  .about = "Proves framing, order, hashes, digests and keys of the "
+                                           "whole journal. Changes nothing.\n"
+                                           "Exit code 3: a violation was found.\n",
+                                  .options = options,
+                                  .option_count = sizeof options / sizeof *options};
+    struct args args;
+    if (!args_begin(&verb, argc, argv, &args, &code)) {
+        return code;
+    }
+    struct verify_report report;
+    struct err e = {0};
+    struct progress progress;
+    progress_start(&progress, "verify", PROGRESS_BYTES, 0);
+    int r = verify_journal(data, on_progress, &progress, &report, &e);
+    progress_end();
+    if (r != 0) {
+        output_error("verify", "%s", e.text);
+        return EXIT_FAILED;
+    }
+    if (json) {
+        struct buf b = {0};
+        put_json(&b, &report, chain);
+        output_put(buf_slice(&b));
+        buf_free(&b);
+    } else {
+        print_lines(&report, chain);
+    }
+    code = report.ok ? EXIT_DONE : EXIT_VIOLATION;
+    verify_report_free(&report);
+    return output_close("verify", code);
+}

@@ -1,0 +1,22 @@
+/* verbs: the one table of what the program can do. Each verb is a function in a file of its own.
+ *
+ * X(name, one line for the help). `int verb_NAME(int argc, char **argv)` gets argv[0] = its name
+ * and returns the exit code: 0 done, 1 failed, 2 wrong usage or configuration, 3 `verify` found a
+ * violation. */
+#ifndef MAIN_VERBS_H
+#define MAIN_VERBS_H
+
+#define VERBS(X)                                                             \
+    X(serve, "run the server on a data directory")                           \
+    X(append, "send events from a file, and print the receipts")             \
+    X(replay, "print events in the order of the journal")                    \
+    X(streams, "list the streams and where they stand")                      \
+    X(verify, "check the journal of a data directory, also beside a server") \
+    X(status, "ask a running server how it is")                              \
+    X(version, "print version and revision")
+
+#define X(name, help) int verb_##name(int argc, char **argv);
+VERBS(X)
+#undef X
+
+#endif
