@@ -1,10 +1,11 @@
 /* jsonspeed: how many megabytes of JSON text a core turns into canonical form in a second.
  *
- * Prints one line a document shape, each shape made of DOCUMENTS different documents, so that
- * branch predictors do not learn one by heart: jsonspeed canon docs=1KB shape=event MB/s=...
- * ns/doc=... bytes=... The best of ROUNDS rounds counts: other work on the machine can only slow a
- * round down. MB are 10^6 input bytes. SHAPE=name   that shape only SECONDS=n    about so long a
- * shape (default 1) */
+ * Prints one line a document shape, `jsonspeed canon docs=1KB MB/s=... shape=event ns/doc=...`.
+ * Each shape is made of DOCUMENTS different documents, so that branch predictors do not learn one
+ * by heart. The best of ROUNDS rounds counts: other work on the machine can only slow a round down.
+ * MB are 10^6 input bytes, time is CPU time.
+ *
+ * Environment: SHAPE (only that shape), DURATION (about so many seconds a shape, default 1). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -217,8 +218,8 @@ static void measure(const struct shape *shape, double seconds)
         best = (double)bytes / spent > best ? (double)bytes / spent : best;
     }
     double size = (double)docs.len / (double)shape->count;
-    printf("jsonspeed canon docs=%s shape=%s MB/s=%.0f ns/doc=%.0f bytes=%.0f\n", shape->docs,
-           shape->name, best / 1e6, size / best * 1e9, size);
+    printf("jsonspeed canon docs=%s MB/s=%.0f shape=%s ns/doc=%.0f bytes=%.0f\n", shape->docs,
+           best / 1e6, shape->name, size / best * 1e9, size);
     canon_free(c);
     buf_free(&docs);
     buf_free(&out);

@@ -1,7 +1,8 @@
-"""The servers that bench/run.py measures: how each is started, loaded, proved durable, checked and stopped.
+"""The servers that bench/run.py measures: how each is started, loaded, checked and stopped.
 
-A peer lives in a directory of its own, listens on loopback (PostgreSQL on a Unix socket), is pinned to the
-server's core and is stopped by its process id. Every load program prints one line of key=value (meter.h).
+A peer lives in a directory of its own, listens on loopback (PostgreSQL on a Unix socket), is pinned
+to the server's core and is stopped by its process id. Every load program prints one line of
+key=value (meter.h).
 """
 
 import json
@@ -58,6 +59,13 @@ def disk_bytes(directory):
     for path in pathlib.Path(directory).rglob("*"):
         total += path.lstat().st_blocks * 512
     return total
+
+
+def cpu_seconds(pid):
+    """User and system time of a process so far, with its children that have ended."""
+    stat = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    fields = stat.rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def sync_count(summary):
@@ -126,16 +134,20 @@ class Peer:
 
     def load(self, conns, seconds, warmup):
         command = [*self.load_command(conns), "--seconds", seconds, "--warmup", warmup]
+        before = cpu_seconds(self.process.pid)
         result = run_load(self.s.load_core, command, seconds + warmup + 60)
-        self.events += result["acks_total"] * self.s.batch
+        events = result["acks_total"] * self.s.batch
+        result["cpu_us_per_event"] = (cpu_seconds(self.process.pid) - before) * 1e6 / max(1, events)
+        self.events += events
         return result
 
     def syncs_per_ack(self, conns, seconds):
-        """Attaches strace for a short slice of load; sync calls by acknowledgement, None without strace."""
+        """Sync calls by acknowledgement over a slice of load; None where strace may not attach."""
         out = self.s.data / f"{self.name}.strace"
         out.unlink(missing_ok=True)
         tracer = subprocess.Popen(
-            ["strace", "-f", "-c", "-o", out, "-e", f"trace={SYNC_CALLS}", "-p", str(self.process.pid)],
+            ["strace", "-f", "-c", "-o", out, "-e", f"trace={SYNC_CALLS}",
+             "-p", str(self.process.pid)],
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         if "attached" not in tracer.stderr.readline():
             tracer.wait()
@@ -148,7 +160,7 @@ class Peer:
         return sync_count(out.read_text()) / max(1, result["acks_total"])
 
     def facts(self, result):
-        """What else is worth knowing after the load, while the server runs; raises when data is wrong."""
+        """What else there is to know while the server runs; raises when data is wrong."""
         return {}
 
     def facts_stopped(self):
@@ -217,7 +229,7 @@ class Tallyman(Peer):
         done = subprocess.run([self.s.tallyman, "verify", "--chain", "--data", self.dir / "data"],
                               capture_output=True, text=True, timeout=600)
         if done.returncode != 0:
-            raise BenchError(f"tallyman verify --chain: {done.returncode} {done.stdout}{done.stderr}")
+            raise BenchError(f"verify --chain: {done.returncode} {done.stdout}{done.stderr}")
         return super().facts_stopped()
 
 
@@ -366,7 +378,9 @@ class Sqlite(Peer):
     def load(self, conns, seconds, warmup):
         command = [*self.load_command(conns), "--seconds", seconds, "--warmup", warmup]
         result = run_load(self.s.server_core, command, seconds + warmup + 60)
-        self.events += result["acks_total"] * self.s.batch
+        events = result["acks_total"] * self.s.batch
+        result["cpu_us_per_event"] = result["load_cpu_s"] * 1e6 / max(1, events)
+        self.events += events
         return result
 
     def syncs_per_ack(self, conns, seconds):
@@ -381,6 +395,14 @@ class Sqlite(Peer):
 PEERS = {peer.name: peer for peer in (Tallyman, Redis, RedisSameJob, Postgres, Sqlite, Floor)}
 
 
+def processor():
+    with open("/proc/cpuinfo", encoding="utf-8") as f:
+        for line in f:
+            if line.startswith("model name"):
+                return line.split(":")[1].strip()
+    return None
+
+
 def versions():
     """What was measured, as each program calls itself."""
     def ask(*command):
@@ -393,8 +415,7 @@ def versions():
     return {"kernel": " ".join(os.uname()[i] for i in (0, 2, 4)),
             "redis": ask("redis-server", "--version"),
             "postgres": ask(str(postgres[-1]), "--version") if postgres else None,
-            "cpu": next((line.split(":")[1].strip() for line in open("/proc/cpuinfo", encoding="utf-8")
-                         if line.startswith("model name")), None),
+            "cpu": processor(),
             "cores": os.cpu_count()}
 
 

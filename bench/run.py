@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Runs one workload against its peers, round by round, and prints one line a result (bench/README.md).
+"""Runs one workload against its peers, round by round; one line a result (bench/README.md).
 
   bench/run.py BUILD W1|W2
 
-Settings come from the environment: ROUNDS, SECONDS, WARMUP, CONNS, BATCHES, PEERS, UNPINNED, SMOKE, DATA.
+Settings come from the environment: ROUNDS, SECONDS, WARMUP, CONNS, BATCHES, PEERS, UNPINNED, SMOKE,
+DATA (scripts/bench explains them).
 """
 
 import datetime
@@ -49,11 +50,13 @@ class Run:
         self.warmup = setting("WARMUP", 0.2 if smoke else 2.0)
         self.slice = 0.3 if smoke else 1.0
         self.conns = setting("CONNS", [64] if smoke else what["conns"], words(int))
-        self.batches = setting("BATCHES", what["batches"][:1] if smoke else what["batches"], words(int))
+        batches = what["batches"][:1] if smoke else what["batches"]
+        self.batches = setting("BATCHES", batches, words(int))
         self.unpinned = setting("UNPINNED", [] if smoke else [what["conns"][-2]], words(int))
         default = [name for name in what["peers"] if not (smoke and name == "postgres")]
         self.peers = setting("PEERS", default, words(str))
-        self.data = pathlib.Path(setting("DATA", str(pathlib.Path(build) / "bench-data"), str)).resolve()
+        data = setting("DATA", str(pathlib.Path(build) / "bench-data"), str)
+        self.data = pathlib.Path(data).resolve()
         self.faults = []
         self.results = []
 
@@ -81,7 +84,8 @@ def measure(run, peer, conns, with_syncs):
     try:
         result = peer.load(conns, run.seconds, run.warmup)
         if result["errors"] != 0:
-            run.fault(f"{peer.name} conns={conns}: {result['errors']:.0f} errors: {result['complaint']}")
+            run.fault(f"{peer.name} conns={conns}: {result['errors']:.0f} errors: "
+                      f"{result['complaint']}")
         result.update(peer.facts(result))
         slice_acks = None
         if with_syncs:
@@ -123,8 +127,8 @@ def median_of(rounds, name, key):
 
 
 def sync_words(run, rounds, conns):
-    """Sync calls per acknowledgement of each peer. With one request in flight a connection, one sync can
-    stand behind at most `conns` acknowledgements: fewer syncs than that mean some were not synced."""
+    """Sync calls per acknowledgement of each peer. With one request in flight a connection, one
+    sync can stand behind at most `conns` acknowledgements: fewer mean that some were not synced."""
     out = []
     for name in run.peers:
         per_ack = median_of(rounds, name, "syncs_per_ack")
@@ -133,8 +137,13 @@ def sync_words(run, rounds, conns):
         honest = per_ack * (1 if name == "sqlite" else conns) > 0.95
         out.append(f"{name}:{per_ack:.4f}" + ("" if honest else "(DOES-NOT-SYNC)"))
         if not honest:
-            run.fault(f"{name} conns={conns}: {per_ack:.5f} syncs an acknowledgement: does not sync")
+            run.fault(f"{name} conns={conns}: does not sync: {per_ack:.5f} syncs an answer")
     return ",".join(out) if out else "?"
+
+
+def cpu_words(run, rounds):
+    costs = [(name, median_of(rounds, name, "cpu_us_per_event")) for name in run.peers]
+    return ",".join(f"{name}:{cost:.2f}" for name, cost in costs if cost is not None)
 
 
 def result_line(run, rounds, batch, conns, pinned):
@@ -154,6 +163,7 @@ def result_line(run, rounds, batch, conns, pinned):
     line.append(f"floor_share={spread(ratios(rounds, 'tallyman', 'floor'))}")
     if pinned:
         line.append(f"syncs={sync_words(run, rounds, conns)}")
+    line.append(f"cpu_us_per_event={cpu_words(run, rounds)}")
     for key, form in (("bytes_per_event", ".0f"), ("disk_per_event", ".0f"), ("p50_us", ".0f"),
                       ("p99_us", ".0f")):
         value = median_of(rounds, "tallyman", key)
@@ -163,7 +173,7 @@ def result_line(run, rounds, batch, conns, pinned):
 
 
 def measure_width(run, batch, conns, pinned):
-    """All rounds at one batch size and one number of connections; every second round runs backwards."""
+    """All rounds at one batch size and width; every second round runs backwards."""
     two_cores = os.cpu_count() > 1 and pinned
     settings = p.Settings(run.build, run.data, 0 if two_cores else None, 1 if two_cores else None)
     settings.batch = batch

@@ -152,6 +152,7 @@ static void refuse_by_route(struct http_conn *c, struct http_request *req, int c
 
         http_allow_text(allow, &text);
         http_add_header(req, "Allow", buf_slice(&text));
+        req->out.failed = req->out.failed || text.failed;
         buf_free(&text);
     }
     if (code == ERR_UNAUTHORIZED) {

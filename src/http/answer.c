@@ -219,6 +219,7 @@ void http_answer_error(struct http_request *req, int code, const char *message, 
     if (shape == HTTP_SHAPE_TEXT) {
         buf_put_cstr(&body, message);
         buf_put_char(&body, '\n');
+        req->out.failed = req->out.failed || body.failed;
         http_answer(req, err_status(code), "text/plain; charset=utf-8", buf_slice(&body));
     } else {
         buf_put_slice(&body, SLICE("{\"error\":\""));
@@ -230,6 +231,7 @@ void http_answer_error(struct http_request *req, int code, const char *message, 
             buf_put_slice(&body, extra);
         }
         buf_put_char(&body, '}');
+        req->out.failed = req->out.failed || body.failed;
         http_answer(req, err_status(code), "application/json", buf_slice(&body));
     }
     buf_free(&body);

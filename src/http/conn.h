@@ -25,6 +25,7 @@
 #define HTTP_LINGER_MS       2000u
 #define HTTP_SWEEP_MS        200u /* how often timeouts are looked at */
 #define HTTP_REFUSED_LINGER  64u  /* connections past connections_max that get a proper 503 */
+#define HTTP_UNIX_EXTRA      16u  /* connections that strangers on TCP cannot take away */
 
 TAILQ_HEAD(http_request_list, http_request);
 TAILQ_HEAD(http_conn_list, http_conn);

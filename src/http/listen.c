@@ -360,13 +360,14 @@ static void turn_away(struct http_server *s, int fd, bool unix_socket)
 static void take_connection(struct http_server *s, int fd, bool unix_socket)
 {
     static const int on = 1;
+    unsigned max = s->config.limits.connections_max + (unix_socket ? HTTP_UNIX_EXTRA : 0);
 
     metric_add(METRIC_HTTP_ACCEPTED, 1);
     if (!unix_socket) {
         /* Answers leave whole: waiting for more would only cost time. Works without it, too. */
         (void)os_setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     }
-    if (s->conn_count - s->refused_count >= s->config.limits.connections_max) {
+    if (s->conn_count - s->refused_count >= max) {
         turn_away(s, fd, unix_socket);
         return;
     }

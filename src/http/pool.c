@@ -109,6 +109,9 @@ bool http_pool_submit(struct http_pool *p, struct http_job *job, unsigned queued
     bool full;
 
     ensure(job->work != NULL);
+    if (p->threads == NULL) {
+        return false;
+    }
     lock(p);
     ensure(!p->ending);
     full = queued_max != 0 && p->queued >= queued_max;

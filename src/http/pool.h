@@ -37,14 +37,14 @@ struct http_pool {
 /* Starts the threads, all signals blocked in them. wake_fd is borrowed. Returns 0, ERR_NO_MEMORY or
  * ERR_IO; on failure nothing is left behind. */
 int http_pool_start(struct http_pool *p, unsigned threads, int wake_fd, struct err *e) MUST_CHECK;
-/* Loop thread. false when queued_max jobs wait already (0: no limit). */
+/* Loop thread. false when queued_max jobs wait already (0: no limit), or after http_pool_stop. */
 bool http_pool_submit(struct http_pool *p, struct http_job *job, unsigned queued_max);
 /* Any thread: hands the job's done to the loop. */
 void http_pool_post(struct http_pool *p, struct http_job *job);
 /* Loop thread: everything that came back, oldest first, as a list linked by next; or NULL. */
 struct http_job *http_pool_take(struct http_pool *p);
-/* Lets queued jobs finish, joins the threads (blocks), frees everything but what http_pool_take has
- * yet to give. */
+/* Loop thread. Lets queued jobs finish, joins the threads (blocks), frees everything but what
+ * http_pool_take has yet to give. */
 void http_pool_stop(struct http_pool *p);
 
 #endif

@@ -194,11 +194,11 @@ static void free_requests(struct http_request_list *list)
 void http_free(struct http_server *s)
 {
     http_listeners_free(s);
-    http_pool_stop(&s->pool);
-    finish_jobs(s);
     while (!TAILQ_EMPTY(&s->conns)) {
         http_conn_close(TAILQ_FIRST(&s->conns));
     }
+    http_pool_stop(&s->pool);
+    finish_jobs(s); /* their requests are orphans by now, and http_work says no */
     bury(s);
     free_requests(&s->orphans);
     free_requests(&s->spares);

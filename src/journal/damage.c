@@ -1,8 +1,10 @@
 /* Telling a torn last group from damage; the rule is in damage.h.
  *
- * Candidates for a batch begin behind a line end or behind a zero (a lost sector), and are proven
- * by scan.c like any other batch. Each failed candidate's batch_digest is remembered, so the
- * thousands of lines of one broken batch cost one look. */
+ * Candidates for a batch begin where a line's first member does, behind any byte but those that can
+ * stand before an object inside a payload: so a line is found although the line end before it is
+ * damaged, and a payload that holds a copy of a line is not taken for one. (Inside strings the
+ * quotes would be escaped.) They are proven by scan.c like any other batch. Each failed candidate's
+ * batch_digest is remembered, so the thousands of lines of one broken batch cost one look. */
 #include "journal/damage.h"
 
 #include <errno.h>
@@ -75,24 +77,26 @@ static bool judge(const struct uuid *last, const struct scan_batch *b, struct ev
     return false;
 }
 
-/* Looks for proven batches behind the first invalid byte. Candidates begin behind a line end or a
- * zero. The lines of a batch whose first line is gone are passed over by their common digest. */
+/* Looks for proven batches from the first invalid byte on. The one that begins there counts too: it
+ * may be whole and only not follow what precedes it. The lines of a batch whose first line is gone
+ * are passed over by their common digest. */
 int damage_find(int fd, uint64_t bad, struct slice region, const struct uuid *last, bool *damaged,
                 struct err *e)
 {
     struct scan s;
     struct evidence ev = {0};
     char skip[SHA256_HEX_LEN] = {0};
+    const struct slice begin = SLICE("{\"batch_digest\":\"");
     int r = 0;
     scan_start(&s, fd, bad + region.len, NULL, chain_genesis);
     *damaged = false;
-    for (size_t at = 1; at < region.len && !*damaged;) {
-        const char *p = memchr(region.ptr + at, '{', region.len - at);
+    for (size_t at = 0; at < region.len && !*damaged;) {
+        const char *p = memmem(region.ptr + at, region.len - at, begin.ptr, begin.len);
         if (p == NULL) {
             break;
         }
         at = (size_t)(p - region.ptr) + 1;
-        if (p[-1] != '\n' && p[-1] != '\0') {
+        if (at > 1 && (p[-1] == ',' || p[-1] == ':' || p[-1] == '[')) {
             continue;
         }
         const char *lf = memchr(p, '\n', region.len - at + 1);

@@ -489,7 +489,9 @@ static void free_journal(struct journal *j)
     if (j->spare_running) {
         spare_stop(&j->spare);
     }
-    index_close(j->index);
+    if (j->index != NULL) {
+        index_close(j->index);
+    }
     streams_free(j->streams);
     for (uint32_t i = 0; i < j->generation_count; i++) {
         ensure(j->generations[i]->users == 0);

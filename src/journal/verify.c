@@ -17,9 +17,9 @@
 #include "journal/scan.h"
 #include "os/os.h"
 
-#define KEYS_MAX        (4u << 20)
-#define INVENTORY_TRIES 100
-#define LIVE_TRIES      5
+#define KEYS_MAX     (4u << 20)
+#define INVENTORY_NS UINT64_C(10000000000)
+#define LIVE_TRIES   5
 
 struct key16 {
     uint8_t b[16];
@@ -111,43 +111,60 @@ static int probe_live(struct verify *v, struct err *e)
     return 0;
 }
 
+/* The tail's descriptor and the list of closed generations, of one moment. *same: nothing moved
+ * meanwhile. */
+static int look(struct verify *v, bool *same, struct err *e)
+{
+    struct os_stat before = {0};
+    struct os_stat after = {0};
+    int fd = os_open(v->layout.tail, O_RDONLY, 0);
+    if (fd < 0 && fd != -ENOENT) {
+        return err_os(e, fd, "open", "tail.ndjson");
+    }
+    v->tail_fd = fd < 0 ? -1 : fd;
+    int r = fd >= 0 ? os_fstat(fd, &before) : 0;
+    if (r < 0) {
+        return err_os(e, r, "stat", "tail.ndjson");
+    }
+    v->tail_size = before.size;
+    r = layout_list_pending(&v->layout, &v->closed, &v->closed_count, e);
+    if (r == ERR_CORRUPT) {
+        fail(v, VERIFY_PENDING, "journal/pending", false, 0, e->text);
+        r = 0;
+    }
+    /* Beside a server a missing tail is a rotation between its two renames: the list may be of
+     * before or after. */
+    int again = os_stat(v->layout.tail, &after);
+    *same =
+        fd < 0 ? again == -ENOENT && !v->report->live : again == 0 && after.inode == before.inode;
+    return r;
+}
+
+static void forget_look(struct verify *v)
+{
+    if (v->tail_fd >= 0) {
+        (void)os_close(v->tail_fd);
+    }
+    v->tail_fd = -1;
+    free(v->closed);
+    v->closed = NULL;
+    v->closed_count = 0;
+}
+
 static int take_inventory(struct verify *v, struct err *e)
 {
-    for (int i = 0; i < INVENTORY_TRIES; i++) {
-        struct os_stat before = {0};
-        struct os_stat after = {0};
-        int fd = os_open(v->layout.tail, O_RDONLY, 0);
-        if (fd < 0 && fd != -ENOENT) {
-            return err_os(e, fd, "open", "tail.ndjson");
-        }
-        int r = fd >= 0 ? os_fstat(fd, &before) : 0;
-        if (r < 0) {
-            (void)os_close(fd);
-            return err_os(e, r, "stat", "tail.ndjson");
-        }
-        r = layout_list_pending(&v->layout, &v->closed, &v->closed_count, e);
-        if (r == ERR_CORRUPT) {
-            fail(v, VERIFY_PENDING, "journal/pending", false, 0, e->text);
-            r = 0;
-        }
-        int again = r == 0 ? os_stat(v->layout.tail, &after) : 0;
-        bool same = fd < 0 ? again == -ENOENT : again == 0 && after.inode == before.inode;
-        if (r == 0 && same) {
-            v->tail_fd = fd;
-            v->tail_size = before.size;
-            return 0;
-        }
-        if (fd >= 0) {
-            (void)os_close(fd);
-        }
-        free(v->closed);
-        v->closed = NULL;
-        v->closed_count = 0;
-        if (r != 0) {
+    uint64_t deadline_ns = os_clock_mono_ns() + INVENTORY_NS;
+    for (;;) {
+        bool same = false;
+        int r = look(v, &same, e);
+        if (r != 0 || same) {
             return r;
         }
+        forget_look(v);
+        if (os_clock_mono_ns() > deadline_ns) {
+            return err_set(e, ERR_IO, "the journal rotates faster than it can be listed");
+        }
     }
-    return err_set(e, ERR_IO, "the journal rotates faster than it can be listed");
 }
 
 static int note_orphan(void *ctx, const char *name)
@@ -505,10 +522,7 @@ int verify_journal(const char *dir, verify_progress_fn *progress, void *ctx,
     if (r == 0) {
         r = run(&v, e);
     }
-    if (v.tail_fd >= 0) {
-        (void)os_close(v.tail_fd);
-    }
-    free(v.closed);
+    forget_look(&v);
     free(v.keys);
     if (r != 0) {
         verify_report_free(report);

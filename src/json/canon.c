@@ -90,8 +90,8 @@ static bool grow_members(struct canon *c)
     return true;
 }
 
-/* Reading past a short name is safe, here and below: it stands in the output, which always has
- * CANON_SLACK bytes of room behind what is written. */
+/* Reading past a short name is safe, here and in canon_name_key: it stands in the output, which
+ * always has CANON_SLACK bytes of room behind what is written. */
 static inline bool name_is_odd(const char *name, size_t len)
 {
 #ifdef SCAN_BLOCK
@@ -100,20 +100,6 @@ static inline bool name_is_odd(const char *name, size_t len)
     }
 #endif
     return scan_plain(name, name + len) != name + len;
-}
-
-/* The first eight bytes as a number that compares as they do. */
-static inline uint64_t name_key(const char *name, size_t len)
-{
-    uint64_t key;
-    memcpy(&key, name, sizeof key);
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-    key = __builtin_bswap64(key);
-#endif
-    if (len >= 8) {
-        return key;
-    }
-    return len == 0 ? 0 : key & ~UINT64_C(0) << (64 - 8 * len);
 }
 
 /* `"name":` of a member, after `{` or a comma. */
@@ -137,7 +123,7 @@ static struct canon_cursor put_name(struct canon *c, struct canon_cursor k)
     struct canon_member *m = &c->members[c->member_count];
     struct canon_frame *f = &c->frames[c->depth - 1];
     *m = (struct canon_member){
-        .key = name_key(c->base + name, len),
+        .key = canon_name_key(c->base + name, len),
         .in_offset = (uint32_t)(quote - c->in),
         .name = name,
         .name_len = (uint32_t)len | (name_is_odd(c->base + name, len) ? CANON_NAME_ODD : 0),

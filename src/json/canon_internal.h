@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "json/canon.h"
 
@@ -27,7 +28,8 @@ struct canon_cursor {
 #define CANON_NAME_ODD UINT32_C(0x80000000)
 
 struct canon_member {
-    uint64_t key;       /* plain names: the first eight bytes, big endian, zeros behind */
+    uint64_t key;       /* plain names: the first eight bytes (when sorting: behind what all have in
+                           common), see canon_name_key */
     uint32_t in_offset; /* of the name's opening quote, in the input */
     uint32_t name;      /* of the name's first byte, in the output */
     uint32_t name_len;  /* and CANON_NAME_ODD */
@@ -81,6 +83,21 @@ struct canon_cursor canon_string_rest(struct canon *c, struct canon_cursor k);
 struct canon_cursor canon_number_text(struct canon *c, struct canon_cursor k);
 /* Makes room as the head of this file says, for input from k.at on. */
 struct canon_cursor canon_room(struct canon *c, struct canon_cursor k);
+
+/* The first eight bytes as a number that compares as they do. May read seven bytes past a name in
+ * the output. */
+static inline uint64_t canon_name_key(const char *name, size_t len)
+{
+    uint64_t key;
+    memcpy(&key, name, sizeof key);
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    key = __builtin_bswap64(key);
+#endif
+    if (len >= 8) {
+        return key;
+    }
+    return len == 0 ? 0 : key & ~UINT64_C(0) << (64 - 8 * len);
+}
 
 /* Order of two names by the UTF-16 code units of their unescaped forms; 0 when they are equal.
  * canon_name_cmp_text is asked when the keys do not tell. */

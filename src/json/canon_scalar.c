@@ -11,9 +11,10 @@
 #include "json/number.h"
 #include "json/scan.h"
 
-#define INTEGER_DIGITS_SAFE \
-    15                        /* any integer of so few digits is exact and its own canonical form */
-#define INTEGER_DIGITS_MAX 21 /* canonical integers of more digits have an exponent */
+/* Any integer of so few digits is exact and its own canonical form. */
+#define INTEGER_DIGITS_SAFE 15
+/* Canonical integers of more digits have an exponent. */
+#define INTEGER_DIGITS_MAX 21
 
 static_assert(CANON_SLACK >= CANON_NUMBER_MAX + 16, "a number and a block store fit");
 
@@ -49,11 +50,13 @@ struct canon_cursor canon_room(struct canon *c, struct canon_cursor k)
             return canon_fail(c, ERR_NO_MEMORY, k.at, "not enough memory");
         }
     }
+    /* The buffer may have moved: first the pointers, then the reasons to stop, which look through
+     * them. */
+    c->base = b->ptr + c->base_offset;
+    c->room_end = b->ptr + b->cap;
     if (b == &c->spill && done > c->out->limit - c->out_start) {
         return canon_fail(c, ERR_NO_MEMORY, k.at, "the canonical form is too large");
     }
-    c->base = b->ptr + c->base_offset;
-    c->room_end = b->ptr + b->cap;
     k.op = c->base + done;
     return k;
 }

@@ -14,7 +14,8 @@
 #include "base/ensure.h"
 #include "json/canon_internal.h"
 
-#define INSERTION_MAX 16
+#define INSERTION_MAX     16
+#define COMMON_PREFIX_MIN 12 /* for fewer it costs more than it saves */
 
 static inline uint32_t name_len(const struct canon_member *m)
 {
@@ -40,22 +41,15 @@ static size_t mismatch(const char *a, const char *b, size_t len)
     return i;
 }
 
-/* Start of the escape that covers byte i of a canonical name, or i when none begins before it. */
-static size_t escape_start(const char *name, size_t i)
+/* Where to compare two names that differ first at byte i: one byte before when that begins an
+ * escape (`\n` and `\r` differ in the letter). The digits of `\u00xx` compare as they are. */
+static size_t unit_start(const char *name, size_t i)
 {
-    for (size_t back = 1; back <= 5 && back <= i; back++) {
-        size_t slash = i - back;
-        if (name[slash] != '\\') {
-            continue;
-        }
-        size_t run = 1; /* of backslashes up to here; every second one begins an escape */
-        while (run <= slash && name[slash - run] == '\\') {
-            run++;
-        }
-        bool covers = back == 1 || name[slash + 1] == 'u';
-        return run % 2 == 1 && covers ? slash : i;
+    size_t run = 0; /* of backslashes in front of i; every second one ends an escape */
+    while (run < i && name[i - run - 1] == '\\') {
+        run++;
     }
-    return i;
+    return i - run % 2;
 }
 
 /* Rank of the unit that begins at a byte: what an escape stands for, or the byte itself with the
@@ -93,7 +87,7 @@ static int compare_odd(const char *a, size_t a_len, const char *b, size_t b_len)
     if (i == len) {
         return a_len < b_len ? -1 : a_len > b_len;
     }
-    i = escape_start(a, i);
+    i = unit_start(a, i);
     unsigned x = unit_rank(a + i);
     unsigned y = unit_rank(b + i);
     ensure(x != y);
@@ -111,14 +105,14 @@ int canon_name_cmp_text(const char *base, const struct canon_member *a,
         return compare_odd(x, x_len, y, y_len);
     }
     size_t len = x_len < y_len ? x_len : y_len;
-    int order = len <= 8 ? 0 : memcmp(x + 8, y + 8, len - 8);
+    int order = memcmp(x, y, len);
     return order != 0 ? order : x_len < y_len ? -1 : x_len > y_len;
 }
 
-/* Records that two names are equal; the later one is at fault. */
-static int duplicate(struct canon *c, const struct canon_member *a, const struct canon_member *b)
+/* Records that a name stands in its object already. Sorting compares in the order of the document:
+ * the second of two equal names is the later one. */
+static int duplicate(struct canon *c, const struct canon_member *later)
 {
-    const struct canon_member *later = a->in_offset > b->in_offset ? a : b;
     c->fault_is_name = true;
     c->fault_name = *later;
     canon_fail(c, ERR_JSON, c->in + later->in_offset, "a member name occurs twice in one object");
@@ -133,7 +127,7 @@ static int insertion_sort(struct canon *c, struct canon_member *m, size_t count)
         for (; to > 0; to--) {
             int order = canon_name_cmp(c->base, &m[to - 1], &moving);
             if (order == 0) {
-                return duplicate(c, &m[to - 1], &moving);
+                return duplicate(c, &moving);
             }
             if (order < 0) {
                 break;
@@ -152,7 +146,7 @@ static int merge(struct canon *c, const struct canon_member *a, const struct can
     while (a < a_end && b < b_end) {
         int order = canon_name_cmp(c->base, a, b);
         if (order == 0) {
-            return duplicate(c, a, b);
+            return duplicate(c, b);
         }
         *to++ = order < 0 ? *a++ : *b++;
     }
@@ -202,6 +196,21 @@ static int merge_sort(struct canon *c, struct canon_member *m, size_t count)
         memcpy(m, from, count * sizeof *m);
     }
     return 0;
+}
+
+/* Lets the keys begin behind what all names have in common, so that they tell more. Only plain
+ * names: an odd one is never compared by key. */
+static void skip_common_prefix(const char *base, struct canon_member *m, size_t count)
+{
+    const char *first = base + m[0].name;
+    size_t common = name_len(&m[0]);
+    for (size_t i = 1; i < count && common != 0; i++) {
+        size_t len = name_len(&m[i]) < common ? name_len(&m[i]) : common;
+        common = mismatch(first, base + m[i].name, len);
+    }
+    for (size_t i = 0; i < count && common != 0; i++) {
+        m[i].key = canon_name_key(base + m[i].name + common, name_len(&m[i]) - common);
+    }
 }
 
 static inline size_t member_start(const struct canon_member *m)
@@ -264,6 +273,9 @@ int canon_sort_members(struct canon *c, const char *op)
     struct canon_member *m = c->members + f->first_member;
     size_t count = c->member_count - f->first_member;
     ensure(count >= 2);
+    if (count >= COMMON_PREFIX_MIN) {
+        skip_common_prefix(c->base, m, count);
+    }
     int r = count <= INSERTION_MAX ? insertion_sort(c, m, count) : merge_sort(c, m, count);
     if (r != 0) {
         return r;

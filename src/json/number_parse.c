@@ -32,9 +32,38 @@ struct digits {
     bool more;       /* one of them was not zero */
 };
 
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+/* True when all eight bytes are digits; *value is the number they spell. Neighbours are joined in
+ * pairs three times, all pairs at once. */
+static bool eight_digits(const char *at, uint64_t *value)
+{
+    uint64_t x;
+    memcpy(&x, at, sizeof x);
+    x ^= 0x3030303030303030u;
+    if (((x | (x + 0x0606060606060606u)) & 0xF0F0F0F0F0F0F0F0u) != 0) {
+        return false;
+    }
+    x = x * 10 + (x >> 8);
+    uint64_t even = (x & 0x000000FF000000FFu) * (100 + (UINT64_C(1000000) << 32));
+    uint64_t odd = (x >> 16 & 0x000000FF000000FFu) * (1 + (UINT64_C(10000) << 32));
+    *value = (even + odd) >> 32;
+    return true;
+}
+#endif
+
 static const char *scan_digits(const char *at, const char *end, struct digits *d)
 {
     while (at < end && scan_is_digit(*at)) {
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+        uint64_t eight;
+        if (d->value != 0 && d->kept + 8 <= DIGITS_KEPT && end - at >= 8 &&
+            eight_digits(at, &eight)) {
+            d->value = d->value * 100000000 + eight;
+            d->kept += 8;
+            at += 8;
+            continue;
+        }
+#endif
         unsigned digit = (unsigned)(*at - '0');
         if (d->kept < DIGITS_KEPT) {
             d->value = d->value * 10 + digit;
@@ -131,13 +160,17 @@ static bool exact_value(uint64_t digits, int64_t exponent, double *out)
     return true;
 }
 
-/* Rounds the 128-bit fraction high:low (top bit set), whose top bit is worth 2^e, to 53 bits, ties
- * to even. False when the result is not a normal double. */
-static bool round_normal(uint64_t high, uint64_t low, int e, uint64_t *bits)
+/* Rounds v * 2^(e - 127) to 53 bits, ties to even; v has a bit set in its upper half. False when
+ * the result is not a normal double. */
+static bool round_normal(unsigned __int128 v, int e, uint64_t *bits)
 {
+    int zeros = __builtin_clzll((uint64_t)(v >> 64));
+    v <<= zeros;
+    e -= zeros;
+    uint64_t high = (uint64_t)(v >> 64);
     uint64_t mantissa = high >> 11;
     uint64_t rest = high & 0x7FF;
-    if (rest > 0x400 || (rest == 0x400 && (low != 0 || (mantissa & 1) != 0))) {
+    if (rest > 0x400 || (rest == 0x400 && ((uint64_t)v != 0 || (mantissa & 1) != 0))) {
         mantissa++;
     }
     if (mantissa >> 53 != 0) {
@@ -164,24 +197,13 @@ static bool product_value(uint64_t digits, int64_t exponent, double *out)
     unsigned __int128 product = (unsigned __int128)w * g.high;
     product += (unsigned __int128)w * g.low >> 64;
     /* The table is at most one unit too high and the sum cut off less than one: the true value lies
-     * in (product - 1, product + 1) units of the lowest bit. */
-    unsigned __int128 floor = product - 1;
-    unsigned __int128 ceiling = product + 1;
+     * in (product - 1, product + 1) units of the lowest bit. Both ends stay in 128 bits, since the
+     * product of two such factors is at least 2^126 and below 2^128 - 2^64. */
     int e = number_log2_pow10(k) + 64 - zeros;
-    if (product >> 127 == 0) {
-        if (ceiling >> 127 != 0) {
-            return false;
-        }
-        floor <<= 1;
-        ceiling <<= 1;
-        e--;
-    } else if (floor >> 127 == 0 || ceiling == 0) {
-        return false;
-    }
     uint64_t bits;
     uint64_t other;
-    if (!round_normal((uint64_t)(floor >> 64), (uint64_t)floor, e, &bits) ||
-        !round_normal((uint64_t)(ceiling >> 64), (uint64_t)ceiling, e, &other) || bits != other) {
+    if (!round_normal(product - 1, e, &bits) || !round_normal(product + 1, e, &other) ||
+        bits != other) {
         return false;
     }
     memcpy(out, &bits, sizeof bits);

@@ -1,6 +1,5 @@
 /* Powers of ten for number text, from scripts/gen-number-powers; do not edit. Each is the 128
- * leading bits of 10^k, rounded up; see number.h. Longer than other files because it is one table.
- */
+ * leading bits of 10^k, rounded up; see number.h. long: it is one table. */
 #include "json/number.h"
 
 const struct number_power number_powers[NUMBER_POWER_MAX - NUMBER_POWER_MIN + 1] = {

@@ -1,11 +1,12 @@
 /* libcurl does the protocol; what is decided here is what may be repeated and for how long.
  *
- * A try ends in one of: answer, busy (429, or 503 with Retry-After), absent (connect refused or no
- * socket), lost (reset, early end, silence). Busy: nothing was read or changed (spec/history.md
- * section 5), so every request waits. Lost: only `repeatable` requests, and only while no byte of a
- * 200 went to a sink. Absent: only once this client has had an answer: a server that restarts comes
- * back, one that was never there is a wrong --data, and its message should not take two minutes.
- * All failures are answers to the operator. */
+ * A try ends in one of: answer, busy (429, or 503 with Retry-After), absent (nobody listens, or no
+ * TLS session with who does), lost (reset, early end, silence), broken (what came is no HTTP, or
+ * too much). Busy: nothing was read or changed (spec/history.md section 5), so every request waits.
+ * Lost: only `repeatable` requests, and only while no byte of a 200 went to a sink. Absent: only
+ * once this client has had an answer: a server that restarts comes back, one that was never there
+ * is a wrong --data, and its message should not take two minutes. Broken: never. All failures are
+ * answers to the operator. */
 #include "main/client.h"
 
 #include <stdio.h>
@@ -27,9 +28,9 @@
 #define CONNECT_TIMEOUT_S 10
 #define PAUSE_FIRST_MS    100
 #define PAUSE_MAX_MS      5000
-#define NOTE_MS           2000 /* longer pauses are announced */
+#define NOTE_MS           1500 /* longer pauses are announced */
 
-enum outcome { ANSWERED, BUSY, ABSENT, LOST, STOPPED, NO_MEMORY };
+enum outcome { ANSWERED, BUSY, ABSENT, LOST, BROKEN, STOPPED, NO_MEMORY };
 
 /* One try. */
 struct attempt {
@@ -39,6 +40,9 @@ struct attempt {
     bool sunk;    /* a byte of a 200 went to the sink */
     bool stopped; /* the sink said no */
     bool too_big;
+    bool silent;          /* nothing moved for timeout_s */
+    curl_off_t moved;     /* bytes, both ways */
+    uint64_t moved_at_ns; /* when that last grew */
     bool has_retry_after;
     uint64_t retry_after_s;
     char error[CURL_ERROR_SIZE];
@@ -96,6 +100,23 @@ static size_t on_body(char *p, size_t size, size_t n, void *ctx)
     return t->answer->body.failed ? CURL_WRITEFUNC_ERROR : len;
 }
 
+/* Called about once a second and whenever something moves. Counting bytes by the clock here, and
+ * not by libcurl's average speed, lets a sink that blocks for minutes (a pager) do so. */
+static int on_progress(void *ctx, curl_off_t down_total, curl_off_t down, curl_off_t up_total,
+                       curl_off_t up)
+{
+    struct attempt *t = ctx;
+    (void)down_total;
+    (void)up_total;
+    uint64_t now_ns = os_clock_mono_ns();
+    if (down + up != t->moved || t->moved_at_ns == 0) {
+        t->moved = down + up;
+        t->moved_at_ns = now_ns;
+    }
+    t->silent = now_ns - t->moved_at_ns >= t->client->timeout_s * UINT64_C(1000000000);
+    return t->silent ? 1 : 0;
+}
+
 static bool set_request(struct client *c, struct attempt *t, const char *url,
                         struct curl_slist *headers)
 {
@@ -117,8 +138,9 @@ static bool set_request(struct client *c, struct attempt *t, const char *url,
     SET(CURLOPT_USERAGENT, c->agent);
     SET(CURLOPT_CONNECTTIMEOUT,
         (long)(c->timeout_s < CONNECT_TIMEOUT_S ? c->timeout_s : CONNECT_TIMEOUT_S));
-    SET(CURLOPT_LOW_SPEED_LIMIT, 1L);
-    SET(CURLOPT_LOW_SPEED_TIME, (long)c->timeout_s);
+    SET(CURLOPT_NOPROGRESS, 0L);
+    SET(CURLOPT_XFERINFOFUNCTION, on_progress);
+    SET(CURLOPT_XFERINFODATA, (void *)t);
     SET(CURLOPT_HEADERFUNCTION, on_header);
     SET(CURLOPT_HEADERDATA, (void *)t);
     SET(CURLOPT_WRITEFUNCTION, on_body);
@@ -162,7 +184,23 @@ static enum outcome classify(const struct attempt *t, CURLcode r, unsigned statu
     if (r == CURLE_OK) {
         return status == 429 || (status == 503 && t->has_retry_after) ? BUSY : ANSWERED;
     }
-    return r == CURLE_COULDNT_CONNECT || r == CURLE_COULDNT_RESOLVE_HOST ? ABSENT : LOST;
+    switch ((int)r) {
+    case CURLE_COULDNT_CONNECT:
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_SSL_CONNECT_ERROR: /* and the next two: no request was sent */
+    case CURLE_SSL_CACERT_BADFILE:
+    case CURLE_PEER_FAILED_VERIFICATION:
+        return ABSENT;
+    case CURLE_SEND_ERROR:
+    case CURLE_RECV_ERROR:
+    case CURLE_GOT_NOTHING:
+    case CURLE_PARTIAL_FILE:
+    case CURLE_OPERATION_TIMEDOUT:
+    case CURLE_ABORTED_BY_CALLBACK:
+        return LOST;
+    default:
+        return BROKEN;
+    }
 }
 
 static enum outcome try_once(struct client *c, struct attempt *t, struct err *e)
@@ -188,16 +226,18 @@ static enum outcome try_once(struct client *c, struct attempt *t, struct err *e)
     }
     client_free_headers(headers);
     buf_free(&url);
-    const char *why = t->error[0] != '\0' ? t->error : curl_easy_strerror(r);
+    const char *why = t->silent             ? "no answer in time"
+                      : t->too_big          ? "the answer is larger than this program takes"
+                      : t->error[0] != '\0' ? t->error
+                                            : curl_easy_strerror(r);
     if (out == ABSENT && c->socket_path != NULL) {
         /* libcurl's text names a host and a port that are not in play. */
         (void)err_set(e, ERR_CONNECT, "no server answers at %.180s (%s); is it running?", c->where,
                       os_errno != 0 ? strerror((int)os_errno) : "cannot connect");
     } else if (out == ABSENT) {
         (void)err_set(e, ERR_CONNECT, "no server answers at %.180s (%.100s)", c->where, why);
-    } else if (out == LOST) {
-        (void)err_set(e, ERR_IO, "%.150s: %s", c->where,
-                      t->too_big ? "the answer is larger than this program takes" : why);
+    } else if (out == LOST || out == BROKEN) {
+        (void)err_set(e, ERR_IO, "%.150s: %.150s", c->where, why);
     } else if (out == NO_MEMORY) {
         (void)err_set(e, ERR_NO_MEMORY, "out of memory");
     } else if (out == STOPPED) {
@@ -221,8 +261,8 @@ static uint64_t next_pause_ms(const struct client *c, const struct attempt *t, e
     if (out == BUSY) {
         return t->has_retry_after && t->retry_after_s > 0 ? t->retry_after_s * 1000 : ms;
     }
-    bool again = (out == LOST && t->req->repeatable && !t->too_big) ||
-                 (out == ABSENT && t->req->repeatable && c->answered);
+    bool again =
+        (out == LOST && t->req->repeatable) || (out == ABSENT && t->req->repeatable && c->answered);
     return again ? ms : UINT64_MAX;
 }
 

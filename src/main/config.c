@@ -39,20 +39,20 @@ static int set_named(struct config *c, enum config_key k, const char *text, enum
     return r;
 }
 
-/* True when listen is written as an address (not a name) that other machines can reach. Names are
- * left to who resolves them: http_listen_tcp has the last word. */
+/* listen has passed config_set; empty and localhost are no risk. */
 static bool listens_beyond_loopback(const char *listen)
 {
     char host[INET6_ADDRSTRLEN];
     const char *colon = strrchr(listen, ':');
-    size_t n = colon != NULL ? (size_t)(colon - listen) : 0;
     bool v6 = listen[0] == '[';
     size_t skip = v6 ? 1 : 0;
-    if (n <= 2 * skip || n - 2 * skip >= sizeof host) {
+    size_t n = colon != NULL ? (size_t)(colon - listen) - 2 * skip : 0;
+    if (n == 0) {
         return false;
     }
-    memcpy(host, listen + skip, n - 2 * skip);
-    host[n - 2 * skip] = '\0';
+    ensure(n < sizeof host);
+    memcpy(host, listen + skip, n);
+    host[n] = '\0';
     struct in_addr a4;
     struct in6_addr a6;
     if (v6) {

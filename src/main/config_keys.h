@@ -17,7 +17,7 @@
       "TCP address HOST:PORT or [V6]:PORT; empty: the Unix socket only")                           \
     X(TOKEN_FILE, token_file, TEXT, "", 0, 4000, "token-file", "TALLYMAN_TOKEN_FILE",              \
       "file with the bearer token that TCP clients must send")                                     \
-    X(GENERATION_BYTES, generation_bytes, BYTES, "64MiB", UINT64_C(65536), UINT64_C(1073741824),  \
+    X(GENERATION_BYTES, generation_bytes, BYTES, "64MiB", UINT64_C(65536), UINT64_C(1073741824),   \
       "generation-bytes", "TALLYMAN_GENERATION_BYTES", "size at which a journal file is closed")   \
     X(GROUP_BYTES, group_bytes, BYTES, "4MiB", UINT64_C(65536), UINT64_C(67108864), "group-bytes", \
       "TALLYMAN_GROUP_BYTES", "size at which a group commit is closed")                            \

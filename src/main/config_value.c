@@ -83,26 +83,27 @@ static int set_number(struct config *c, enum config_key k, const char *text, str
     return 0;
 }
 
-/* HOST:PORT or [V6]:PORT, both parts there; whether the name resolves is for who listens. */
+/* What http_listen_tcp takes: IPV4:PORT, localhost:PORT or [IPV6]:PORT. */
 static bool address_valid(const char *text)
 {
+    char host[INET6_ADDRSTRLEN + 2];
+    union {
+        struct in_addr v4;
+        struct in6_addr v6;
+    } unused;
     const char *colon = strrchr(text, ':');
     uint64_t port = 0;
-    if (colon == NULL || colon == text || !args_u64(colon + 1, &port) || port > 65535) {
+    size_t n = colon != NULL ? (size_t)(colon - text) : 0;
+    if (n == 0 || n >= sizeof host || !args_u64(colon + 1, &port) || port > 65535) {
         return false;
     }
-    if (text[0] != '[') {
-        return memchr(text, ':', (size_t)(colon - text)) == NULL;
+    memcpy(host, text, n);
+    host[n] = '\0';
+    if (host[0] == '[' && host[n - 1] == ']') {
+        host[n - 1] = '\0';
+        return inet_pton(AF_INET6, host + 1, &unused.v6) == 1;
     }
-    char host[INET6_ADDRSTRLEN];
-    struct in6_addr v6;
-    size_t n = (size_t)(colon - text);
-    if (n < 3 || text[n - 1] != ']' || n - 2 >= sizeof host) {
-        return false;
-    }
-    memcpy(host, text + 1, n - 2);
-    host[n - 2] = '\0';
-    return inet_pton(AF_INET6, host, &v6) == 1;
+    return strcmp(host, "localhost") == 0 || inet_pton(AF_INET, host, &unused.v4) == 1;
 }
 
 static int set_text(struct config *c, enum config_key k, const char *text, struct err *e)
@@ -117,7 +118,10 @@ static int set_text(struct config *c, enum config_key k, const char *text, struc
                        (unsigned long long)row->max);
     }
     if (k == CONFIG_LISTEN && len > 0 && !address_valid(text)) {
-        return err_set(e, ERR_USAGE, "\"%.60s\" is not HOST:PORT or [V6]:PORT", text);
+        return err_set(e, ERR_USAGE,
+                       "\"%.60s\" is not ADDRESS:PORT (an IPv4 address, localhost, or an IPv6 "
+                       "address in brackets)",
+                       text);
     }
     char *copy = strdup(text);
     if (copy == NULL) {

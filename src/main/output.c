@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -88,14 +89,17 @@ void output_put(struct slice s)
 
 void output_printf(const char *fmt, ...)
 {
-    char line[LINE_MAX_BYTES];
+    char *text = NULL;
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(line, sizeof line, fmt, ap);
+    int n = vasprintf(&text, fmt, ap);
     va_end(ap);
-    ensure(n >= 0);
-    ensure((size_t)n < sizeof line); /* callers print fields of bounded length */
-    output_put(slice_of(line, (size_t)n));
+    if (n < 0) {
+        standard.failed = standard.failed != 0 ? standard.failed : ENOMEM;
+        return;
+    }
+    output_put(slice_of(text, (size_t)n));
+    free(text);
 }
 
 int output_close(const char *verb, int code)

@@ -327,7 +327,6 @@ static int real_signalfd(const int *signals, int count)
     sigset_t wanted;
     sigset_t before;
     int fd;
-    int failed;
 
     (void)sigemptyset(&wanted);
     for (int i = 0; i < count; i++) {
@@ -336,14 +335,12 @@ static int real_signalfd(const int *signals, int count)
         }
     }
     /* Blocked first: a signal between the two calls then waits for the descriptor. */
-    failed = pthread_sigmask(SIG_BLOCK, &wanted, &before);
-    if (failed != 0) {
-        return -failed;
-    }
+    ensure(pthread_sigmask(SIG_BLOCK, &wanted, &before) == 0);
     fd = signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
     if (fd < 0) {
-        failed = errno;
-        (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+        int failed = errno;
+
+        ensure(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
         return -failed;
     }
     return fd;
@@ -353,9 +350,7 @@ static int real_raise_nofile(uint64_t *limit)
 {
     struct rlimit now;
 
-    if (getrlimit(RLIMIT_NOFILE, &now) < 0) {
-        return -errno;
-    }
+    ensure(getrlimit(RLIMIT_NOFILE, &now) == 0);
     if (now.rlim_cur != now.rlim_max) {
         now.rlim_cur = now.rlim_max;
         if (setrlimit(RLIMIT_NOFILE, &now) < 0) {

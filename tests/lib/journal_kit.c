@@ -61,8 +61,10 @@ static void make_event(struct kit_batch *kb, uint32_t i, char **p)
     }
     char *payload = *p;
     (void)put(p, "{\"n\":%u,\"x\":\"", spec->number);
-    for (uint32_t k = 0; k < spec->payload_bytes; k++) {
-        *(*p)++ = letters[kit_chance(&chance) & 63];
+    uint64_t bits = 0;
+    for (uint32_t k = 0; k < spec->payload_bytes; k++, bits >>= 6) {
+        bits = k % 10 == 0 ? kit_chance(&chance) : bits;
+        *(*p)++ = letters[bits & 63];
     }
     (void)put(p, "\"}");
     ev->payload = slice_of(payload, (size_t)(*p - payload));

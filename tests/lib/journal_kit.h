@@ -20,7 +20,7 @@
 
 #define KIT_BATCHES_MAX   160
 #define KIT_FRONTIERS_MAX 160
-#define KIT_WHY           320
+#define KIT_WHY           480
 
 /* ---- batches ---- */
 

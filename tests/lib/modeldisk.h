@@ -82,8 +82,9 @@ struct model_options {
     uint64_t capacity_bytes; /* 0: no limit; past it writes are short, then ENOSPC */
     uint64_t seed;           /* for os_random, the order of listings, garbage */
     unsigned open_max;       /* 0: no limit; past it open is EMFILE */
-    bool kernel_for_others;  /* calls outside the root and on other descriptors go to the kernel;
-                                otherwise paths are ENOENT, descriptors EBADF, socket calls ENOSYS */
+    /* Calls outside the root and on other descriptors go to the kernel; otherwise such paths are
+     * ENOENT, descriptors EBADF, socket calls ENOSYS. */
+    bool kernel_for_others;
 };
 
 /* ---- life ---- */

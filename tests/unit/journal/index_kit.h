@@ -26,14 +26,14 @@
 
 #define KIT_FILL_BYTES 64u /* of a generation's file beyond one byte for each key */
 
-struct kit_random {
+struct ikit_random {
     uint64_t state;
 };
 
-struct kit {
+struct ikit {
     char root[64];
     char dir[80]; /* the index */
-    struct kit_random random;
+    struct ikit_random random;
     struct index_generation *closed;
     uint32_t count;         /* of closed generations */
     struct index_key *keys; /* all keys that must be found */
@@ -42,7 +42,7 @@ struct kit {
     uint32_t active_keys; /* of the generation being written */
 };
 
-static inline uint64_t kit_next(struct kit_random *r)
+static inline uint64_t ikit_next(struct ikit_random *r)
 {
     uint64_t z = r->state += UINT64_C(0x9e3779b97f4a7c15);
 
@@ -51,12 +51,12 @@ static inline uint64_t kit_next(struct kit_random *r)
     return z ^ z >> 31;
 }
 
-static inline uint32_t kit_below(struct kit_random *r, uint32_t n)
+static inline uint32_t ikit_below(struct ikit_random *r, uint32_t n)
 {
-    return (uint32_t)(kit_next(r) % n);
+    return (uint32_t)(ikit_next(r) % n);
 }
 
-static inline uint64_t kit_seed(void)
+static inline uint64_t ikit_seed(void)
 {
     const char *text = getenv("SEED");
     uint64_t seed = text != NULL ? strtoull(text, NULL, 0) : os_clock_real_ms();
@@ -65,16 +65,35 @@ static inline uint64_t kit_seed(void)
     return seed;
 }
 
+/* ---- the system ---- */
+
+static inline int ikit_no_sync(int fd)
+{
+    (void)fd;
+    return 0;
+}
+
+/* Syncs take no time from here on: for tests of many files in which no power fails. */
+static inline void ikit_skip_syncs(void)
+{
+    static struct os_table table;
+
+    table = os_real;
+    table.fsync = ikit_no_sync;
+    table.fdatasync = ikit_no_sync;
+    os_install(&table);
+}
+
 /* ---- the directory ---- */
 
-static inline void kit_join(char out[200], const char *dir, const char *name)
+static inline void ikit_join(char out[200], const char *dir, const char *name)
 {
     int n = snprintf(out, 200, "%s/%s", dir, name);
 
     assert_in_range(n, 1, 199);
 }
 
-static inline int kit_remove_one(void *ctx, const char *name)
+static inline int ikit_remove_one(void *ctx, const char *name)
 {
     char(*names)[80] = ctx;
 
@@ -88,7 +107,7 @@ static inline int kit_remove_one(void *ctx, const char *name)
 }
 
 /* Empties and leaves one directory. */
-static inline void kit_empty(const char *dir)
+static inline void ikit_empty(const char *dir)
 {
     static char names[256][80];
     char path[200];
@@ -96,40 +115,40 @@ static inline void kit_empty(const char *dir)
 
     do {
         memset(names, 0, sizeof names);
-        more = os_list(dir, kit_remove_one, names);
+        more = os_list(dir, ikit_remove_one, names);
         for (unsigned i = 0; i < 256 && names[i][0] != '\0'; i++) {
-            kit_join(path, dir, names[i]);
+            ikit_join(path, dir, names[i]);
             (void)os_unlink(path);
         }
     } while (more > 0);
 }
 
-static inline int kit_count_one(void *ctx, const char *name)
+static inline int ikit_count_one(void *ctx, const char *name)
 {
     (void)name;
     *(unsigned *)ctx += 1;
     return 0;
 }
 
-static inline unsigned kit_files(const struct kit *k)
+static inline unsigned ikit_files(const struct ikit *k)
 {
     unsigned n = 0;
 
-    assert_int_equal(os_list(k->dir, kit_count_one, &n), 0);
+    assert_int_equal(os_list(k->dir, ikit_count_one, &n), 0);
     return n;
 }
 
-static inline bool kit_exists(const struct kit *k, const char *name)
+static inline bool ikit_exists(const struct ikit *k, const char *name)
 {
     char path[200];
     struct os_stat st;
 
-    kit_join(path, k->dir, name);
+    ikit_join(path, k->dir, name);
     return os_stat(path, &st) == 0;
 }
 
 /* A kit whose root exists already. */
-static inline void kit_start_at(struct kit *k, const char *root, uint64_t seed)
+static inline void ikit_start_at(struct ikit *k, const char *root, uint64_t seed)
 {
     memset(k, 0, sizeof *k);
     k->random.state = seed;
@@ -137,42 +156,42 @@ static inline void kit_start_at(struct kit *k, const char *root, uint64_t seed)
     (void)snprintf(k->dir, sizeof k->dir, "%s/index", root);
 }
 
-static inline void kit_start(struct kit *k, uint64_t seed)
+static inline void ikit_start(struct ikit *k, uint64_t seed)
 {
     char root[] = "/tmp/tallyman-index-XXXXXX";
 
     assert_non_null(mkdtemp(root));
-    kit_start_at(k, root, seed);
+    ikit_start_at(k, root, seed);
 }
 
-static inline void kit_free(struct kit *k)
+static inline void ikit_free(struct ikit *k)
 {
     free(k->closed);
     free(k->keys);
 }
 
-static inline void kit_end(struct kit *k)
+static inline void ikit_end(struct ikit *k)
 {
-    kit_empty(k->dir);
+    ikit_empty(k->dir);
     (void)rmdir(k->dir);
-    kit_empty(k->root);
+    ikit_empty(k->root);
     assert_int_equal(rmdir(k->root), 0);
-    kit_free(k);
+    ikit_free(k);
 }
 
 /* ---- keys ---- */
 
-static inline void kit_fingerprint(uint8_t out[16], uint64_t n)
+static inline void ikit_fingerprint(uint8_t out[16], uint64_t n)
 {
-    struct kit_random r = {n * 2};
-    uint64_t a = kit_next(&r);
-    uint64_t b = kit_next(&r);
+    struct ikit_random r = {n * 2};
+    uint64_t a = ikit_next(&r);
+    uint64_t b = ikit_next(&r);
 
     memcpy(out, &a, 8);
     memcpy(out + 8, &b, 8);
 }
 
-static inline void kit_remember(struct kit *k, const struct index_key *key)
+static inline void ikit_remember(struct ikit *k, const struct index_key *key)
 {
     if (k->key_count == k->key_room) {
         k->key_room = k->key_room * 2 + 64;
@@ -185,40 +204,40 @@ static inline void kit_remember(struct kit *k, const struct index_key *key)
 }
 
 /* The next key of the generation being written. */
-static inline struct index_key kit_key(struct kit *k, uint64_t fingerprint_number)
+static inline struct index_key ikit_key(struct ikit *k, uint64_t fingerprint_number)
 {
     struct index_key key = {.generation = k->count, .offset = k->active_keys, .bytes = 1};
 
-    key.events = 1 + kit_below(&k->random, 9);
-    kit_fingerprint(key.fingerprint, fingerprint_number);
+    key.events = 1 + ikit_below(&k->random, 9);
+    ikit_fingerprint(key.fingerprint, fingerprint_number);
     k->active_keys++;
     return key;
 }
 
-static inline void kit_insert(struct kit *k, struct index *ix, uint64_t fingerprint_number)
+static inline void ikit_insert(struct ikit *k, struct index *ix, uint64_t fingerprint_number)
 {
-    struct index_key key = kit_key(k, fingerprint_number);
+    struct index_key key = ikit_key(k, fingerprint_number);
 
     assert_int_equal(index_insert(ix, &key), 0);
-    kit_remember(k, &key);
+    ikit_remember(k, &key);
 }
 
 /* ---- generations ---- */
 
-static inline void kit_path(char out[96], const struct kit *k, uint32_t generation)
+static inline void ikit_path(char out[96], const struct ikit *k, uint32_t generation)
 {
     (void)snprintf(out, 96, "%s/g%u", k->root, generation);
 }
 
-static inline void kit_ids(uint32_t generation, struct uuid *first, struct uuid *last)
+static inline void ikit_ids(uint32_t generation, struct uuid *first, struct uuid *last)
 {
-    kit_fingerprint(first->byte, UINT64_C(1) << 40 | generation);
-    kit_fingerprint(last->byte, UINT64_C(1) << 41 | generation);
+    ikit_fingerprint(first->byte, UINT64_C(1) << 40 | generation);
+    ikit_fingerprint(last->byte, UINT64_C(1) << 41 | generation);
 }
 
 /* Fills the file of a generation; returns its hash. */
-static inline void kit_write_file(const struct kit *k, uint32_t generation, uint64_t bytes,
-                                  uint8_t sha[SHA256_LEN])
+static inline void ikit_write_file(const struct ikit *k, uint32_t generation, uint64_t bytes,
+                                   uint8_t sha[SHA256_LEN])
 {
     char path[96];
     char *content = malloc(bytes + 1);
@@ -228,18 +247,17 @@ static inline void kit_write_file(const struct kit *k, uint32_t generation, uint
     for (uint64_t i = 0; i < bytes; i++) {
         content[i] = (char)(i * 7 + generation);
     }
-    kit_path(path, k, generation);
+    ikit_path(path, k, generation);
     fd = os_open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
     assert_true(fd >= 0);
     assert_int_equal(os_pwrite_all(fd, content, bytes, 0, NULL), 0);
-    assert_int_equal(os_fdatasync(fd), 0);
     assert_int_equal(os_close(fd), 0);
     sha256_once(slice_of(content, bytes), sha);
     free(content);
 }
 
 /* The summary of a generation as the journal would give it; streams are static. */
-static inline struct index_summary kit_summary(const struct kit *k, uint32_t generation)
+static inline struct index_summary ikit_summary(const struct ikit *k, uint32_t generation)
 {
     static struct index_stream streams[3];
     struct index_summary s = {.generation = generation,
@@ -256,13 +274,13 @@ static inline struct index_summary kit_summary(const struct kit *k, uint32_t gen
     streams[1] = (struct index_stream){.source = SLICE("a"), .stream = SLICE("b.d"), .events = 2};
     streams[2] = (struct index_stream){.source = SLICE("ab"), .stream = SLICE("b"), .events = 3};
     for (unsigned i = 0; i < 3; i++) {
-        kit_fingerprint(streams[i].last_id.byte, generation * 3 + i);
+        ikit_fingerprint(streams[i].last_id.byte, generation * 3 + i);
     }
     return s;
 }
 
 /* Makes the generation being written a closed one, file and all. Returns its ordinal. */
-static inline uint32_t kit_seal(struct kit *k)
+static inline uint32_t ikit_seal(struct ikit *k)
 {
     uint8_t sha[SHA256_LEN];
     uint32_t generation = k->count;
@@ -271,33 +289,33 @@ static inline uint32_t kit_seal(struct kit *k)
     k->closed = realloc(k->closed, (generation + 1) * sizeof *k->closed);
     assert_non_null(k->closed);
     g = &k->closed[generation];
-    kit_ids(generation, &g->first_id, &g->last_id);
+    ikit_ids(generation, &g->first_id, &g->last_id);
     g->bytes = k->active_keys + KIT_FILL_BYTES;
-    kit_write_file(k, generation, g->bytes, sha);
+    ikit_write_file(k, generation, g->bytes, sha);
     k->count++;
     k->active_keys = 0;
     return generation;
 }
 
-static inline int kit_close_result(struct kit *k, struct index *ix, uint32_t generation,
-                                   bool with_keys)
+static inline int ikit_close_result(struct ikit *k, struct index *ix, uint32_t generation,
+                                    bool with_keys)
 {
-    struct index_summary s = kit_summary(k, generation);
+    struct index_summary s = ikit_summary(k, generation);
     char path[96];
     struct err e;
 
-    kit_path(path, k, generation);
+    ikit_path(path, k, generation);
     return index_close_generation(ix, &s, path, with_keys, &e);
 }
 
-static inline void kit_close(struct kit *k, struct index *ix)
+static inline void ikit_close(struct ikit *k, struct index *ix)
 {
-    assert_int_equal(kit_close_result(k, ix, kit_seal(k), true), 0);
+    assert_int_equal(ikit_close_result(k, ix, ikit_seal(k), true), 0);
 }
 
 /* Does what the journal does after opening: indexes again what is not known. Returns how many
  * generations that were. */
-static inline unsigned kit_rebuild(struct kit *k, struct index *ix, const bool *known)
+static inline unsigned ikit_rebuild(struct ikit *k, struct index *ix, const bool *known)
 {
     unsigned rebuilt = 0;
 
@@ -310,13 +328,13 @@ static inline unsigned kit_rebuild(struct kit *k, struct index *ix, const bool *
                 assert_int_equal(index_insert(ix, &k->keys[i]), 0);
             }
         }
-        assert_int_equal(kit_close_result(k, ix, g, true), 0);
+        assert_int_equal(ikit_close_result(k, ix, g, true), 0);
         rebuilt++;
     }
     return rebuilt;
 }
 
-static inline struct index *kit_open(const struct kit *k, bool *known, bool background)
+static inline struct index *ikit_open(const struct ikit *k, bool *known, bool background)
 {
     struct err e = {.code = 0};
     struct index *ix = index_open(k->dir, k->closed, k->count, known, background, &e);
@@ -329,14 +347,14 @@ static inline struct index *kit_open(const struct kit *k, bool *known, bool back
 
 /* ---- comparison ---- */
 
-struct kit_seen {
+struct ikit_seen {
     struct index_key keys[64];
     size_t count;
 };
 
-static inline int kit_visit(void *ctx, const struct index_key *key)
+static inline int ikit_visit(void *ctx, const struct index_key *key)
 {
-    struct kit_seen *seen = ctx;
+    struct ikit_seen *seen = ctx;
 
     assert_true(seen->count < sizeof seen->keys / sizeof seen->keys[0]);
     seen->keys[seen->count] = *key;
@@ -344,20 +362,20 @@ static inline int kit_visit(void *ctx, const struct index_key *key)
     return 0;
 }
 
-static inline int kit_cmp(const void *a, const void *b)
+static inline int ikit_cmp(const void *a, const void *b)
 {
     return index_key_cmp(a, b);
 }
 
 /* The model's keys of one fingerprint: [first, first + returned). */
-static inline size_t kit_range(struct kit *k, const uint8_t fingerprint[16], size_t *first)
+static inline size_t ikit_range(struct ikit *k, const uint8_t fingerprint[16], size_t *first)
 {
     size_t low = 0;
     size_t high = k->key_count;
     size_t n = 0;
 
     if (!k->sorted && k->key_count > 0) {
-        qsort(k->keys, k->key_count, sizeof *k->keys, kit_cmp);
+        qsort(k->keys, k->key_count, sizeof *k->keys, ikit_cmp);
     }
     k->sorted = true;
     while (low < high) {
@@ -377,40 +395,40 @@ static inline size_t kit_range(struct kit *k, const uint8_t fingerprint[16], siz
 }
 
 /* The index finds exactly the model's keys of this fingerprint. */
-static inline void kit_check_one(struct kit *k, struct index *ix, const uint8_t fingerprint[16])
+static inline void ikit_check_one(struct ikit *k, struct index *ix, const uint8_t fingerprint[16])
 {
-    struct kit_seen seen = {.count = 0};
+    struct ikit_seen seen = {.count = 0};
     size_t first;
-    size_t n = kit_range(k, fingerprint, &first);
+    size_t n = ikit_range(k, fingerprint, &first);
 
-    assert_int_equal(index_find(ix, fingerprint, kit_visit, &seen), 0);
+    assert_int_equal(index_find(ix, fingerprint, ikit_visit, &seen), 0);
     assert_int_equal(seen.count, n);
-    qsort(seen.keys, seen.count, sizeof seen.keys[0], kit_cmp);
+    qsort(seen.keys, seen.count, sizeof seen.keys[0], ikit_cmp);
     for (size_t i = 0; i < n; i++) {
         assert_memory_equal(&seen.keys[i], &k->keys[first + i], sizeof seen.keys[i]);
     }
 }
 
 /* All of them, and 100 that are not there. */
-static inline void kit_check(struct kit *k, struct index *ix)
+static inline void ikit_check(struct ikit *k, struct index *ix)
 {
     uint8_t fingerprint[16];
 
     for (size_t i = 0; i < k->key_count; i++) {
         memcpy(fingerprint, k->keys[i].fingerprint, 16);
-        kit_check_one(k, ix, fingerprint);
+        ikit_check_one(k, ix, fingerprint);
     }
     for (unsigned i = 0; i < 100; i++) {
-        kit_fingerprint(fingerprint, UINT64_C(1) << 50 | i);
-        kit_check_one(k, ix, fingerprint);
+        ikit_fingerprint(fingerprint, UINT64_C(1) << 50 | i);
+        ikit_check_one(k, ix, fingerprint);
     }
     assert_int_equal(index_key_count(ix), k->key_count);
 }
 
-/* The stored summary says what kit_summary said, and the file's hash. */
-static inline void kit_check_summary(const struct kit *k, uint32_t generation)
+/* The stored summary says what ikit_summary said, and the file's hash. */
+static inline void ikit_check_summary(const struct ikit *k, uint32_t generation)
 {
-    struct index_summary want = kit_summary(k, generation);
+    struct index_summary want = ikit_summary(k, generation);
     struct index_summary got;
     struct err e;
     int result = index_summary_load(k->dir, generation, &k->closed[generation], &got, &e);
@@ -418,7 +436,7 @@ static inline void kit_check_summary(const struct kit *k, uint32_t generation)
     if (result != 0) {
         fail_msg("summary of %u: %s", generation, e.text);
     }
-    kit_write_file(k, generation, want.bytes, want.file_sha256);
+    ikit_write_file(k, generation, want.bytes, want.file_sha256);
     assert_int_equal(got.generation, generation);
     assert_memory_equal(&got.first_id, &want.first_id, 16);
     assert_memory_equal(&got.last_id, &want.last_id, 16);

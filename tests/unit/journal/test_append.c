@@ -408,11 +408,12 @@ static void test_one_sync_a_group(void **state)
     fx_start(&f, false);
     fx_open(&f);
     model_fault_arm(f.m, &count);
+    size_t pending = model_pending(f.m); /* names of lesser files */
     for (uint32_t n = 1; n <= 10; n++) {
         uint64_t before = model_calls(f.m);
         fx_put(&f, n, 1, 100);
         assert_int_equal(model_calls(f.m) - before, 2); /* one pwrite, one fdatasync */
-        assert_int_equal(model_pending(f.m), 0);
+        assert_int_equal(model_pending(f.m), pending);
     }
     uint64_t before = model_calls(f.m);
     for (uint32_t n = 11; n <= 20; n++) {

@@ -1,6 +1,7 @@
 /* test_index: the index against a plain model: random keys, many generations and merges, reopening,
  * leftovers, generations that changed; and how long things take. */
 #include "index_kit.h"
+#include "journal/index_table.h"
 
 static bool known[600];
 
@@ -12,28 +13,28 @@ static uint64_t failures(void)
 static void test_empty(void **state)
 {
     struct index_generation none;
-    struct kit k;
+    struct ikit k;
     struct index *ix;
     struct err e;
 
     (void)state;
-    kit_start(&k, 1);
+    ikit_start(&k, 1);
     ix = index_open(k.dir, &none, 0, known, false, &e);
     assert_non_null(ix);
-    kit_check(&k, ix);
+    ikit_check(&k, ix);
     assert_int_equal(index_run_count(ix), 0);
     index_settle(ix);
     /* A generation may hold no key at all; its run says so. */
-    kit_close(&k, ix);
+    ikit_close(&k, ix);
     assert_int_equal(index_run_count(ix), 1);
-    kit_check(&k, ix);
+    ikit_check(&k, ix);
     index_close(ix);
-    ix = kit_open(&k, known, false);
+    ix = ikit_open(&k, known, false);
     assert_true(known[0]);
-    kit_check(&k, ix);
-    kit_check_summary(&k, 0);
+    ikit_check(&k, ix);
+    ikit_check_summary(&k, 0);
     index_close(ix);
-    kit_end(&k);
+    ikit_end(&k);
 }
 
 /* A stop and a failure of the visitor come back, from whichever place the key is in. */
@@ -47,47 +48,47 @@ static int visit_answer(void *ctx, const struct index_key *key)
 
 static void test_visitor(void **state)
 {
-    struct kit k;
+    struct ikit k;
     struct index *ix;
     uint8_t fingerprint[16];
     int answer;
 
     (void)state;
-    kit_start(&k, 1);
-    ix = kit_open(&k, known, false);
-    kit_insert(&k, ix, 7);
-    kit_fingerprint(fingerprint, 7);
+    ikit_start(&k, 1);
+    ix = ikit_open(&k, known, false);
+    ikit_insert(&k, ix, 7);
+    ikit_fingerprint(fingerprint, 7);
     for (unsigned round = 0; round < 2; round++) {
         answer = 5;
         assert_int_equal(index_find(ix, fingerprint, visit_answer, &answer), 5);
         answer = ERR_JSON;
         assert_int_equal(index_find(ix, fingerprint, visit_answer, &answer), ERR_JSON);
         if (round == 0) {
-            kit_close(&k, ix); /* from the table into a run */
+            ikit_close(&k, ix); /* from the table into a run */
         }
     }
     index_close(ix);
-    kit_end(&k);
+    ikit_end(&k);
 }
 
 /* Inserts and removals in the active table, among colliding and equal fingerprints. */
 static void test_remove(void **state)
 {
     static struct index_key live[3000];
-    struct kit k;
+    struct ikit k;
     struct index *ix;
     size_t n = 0;
 
     (void)state;
-    kit_start(&k, kit_seed());
-    ix = kit_open(&k, known, false);
+    ikit_start(&k, ikit_seed());
+    ix = ikit_open(&k, known, false);
     for (unsigned step = 0; step < 20000; step++) {
-        if (n < 3000 && (n == 0 || kit_below(&k.random, 100) < 52)) {
-            live[n] = kit_key(&k, kit_below(&k.random, 700));
+        if (n < 3000 && (n == 0 || ikit_below(&k.random, 100) < 52)) {
+            live[n] = ikit_key(&k, ikit_below(&k.random, 700));
             assert_int_equal(index_insert(ix, &live[n]), 0);
             n++;
         } else {
-            size_t i = kit_below(&k.random, (uint32_t)n);
+            size_t i = ikit_below(&k.random, (uint32_t)n);
 
             index_remove(ix, &live[i]);
             n--;
@@ -96,18 +97,43 @@ static void test_remove(void **state)
         if (step % 1000 == 999) {
             k.key_count = 0;
             for (size_t i = 0; i < n; i++) {
-                kit_remember(&k, &live[i]);
+                ikit_remember(&k, &live[i]);
             }
-            kit_check(&k, ix);
+            ikit_check(&k, ix);
         }
     }
     for (size_t i = 0; i < n; i++) {
         index_remove(ix, &live[i]);
     }
     k.key_count = 0;
-    kit_check(&k, ix);
+    ikit_check(&k, ix);
     index_close(ix);
-    kit_end(&k);
+    ikit_end(&k);
+}
+
+/* A key is removed by generation and offset, not by its fingerprint alone. */
+static void test_remove_exactly(void **state)
+{
+    struct index_table *t = index_table_make(5, 0);
+    struct index_key key = {.generation = 3, .offset = 4, .bytes = 5, .events = 6};
+    struct index_key other = key;
+    struct ikit_seen seen = {.count = 0};
+
+    (void)state;
+    assert_non_null(t);
+    assert_int_equal(index_table_insert(t, &key), 0);
+    other.offset = 5;
+    assert_false(index_table_remove(t, &other));
+    other = key;
+    other.generation = 4;
+    assert_false(index_table_remove(t, &other));
+    assert_int_equal(index_table_insert(t, &other), 0);
+    assert_true(index_table_remove(t, &key));
+    assert_false(index_table_remove(t, &key));
+    assert_int_equal(index_table_find(t, key.fingerprint, ikit_visit, &seen), 0);
+    assert_int_equal(seen.count, 1);
+    assert_memory_equal(&seen.keys[0], &other, sizeof other);
+    index_table_release(t);
 }
 
 /* Expected number of runs after n generations: the sum of n's octal digits. */
@@ -127,41 +153,41 @@ static uint32_t runs_after(uint32_t n)
 static void test_generations(void **state)
 {
     uint64_t failures_before = failures();
-    struct kit k;
+    struct ikit k;
     struct index *ix;
 
     (void)state;
-    kit_start(&k, kit_seed());
-    ix = kit_open(&k, known, false);
+    ikit_start(&k, ikit_seed());
+    ix = ikit_open(&k, known, false);
     for (uint32_t g = 0; g < 80; g++) {
-        uint32_t n =
-            kit_below(&k.random, 10) == 0 ? kit_below(&k.random, 2000) : kit_below(&k.random, 300);
+        uint32_t n = ikit_below(&k.random, 10) == 0 ? ikit_below(&k.random, 2000)
+                                                    : ikit_below(&k.random, 300);
 
         for (uint32_t i = 0; i < n; i++) {
-            kit_insert(&k, ix,
-                       kit_below(&k.random, 200) == 0 ? kit_below(&k.random, 30)
-                                                      : kit_next(&k.random) >> 20);
+            ikit_insert(&k, ix,
+                        ikit_below(&k.random, 200) == 0 ? ikit_below(&k.random, 30)
+                                                        : ikit_next(&k.random) >> 20);
         }
-        kit_close(&k, ix);
+        ikit_close(&k, ix);
         assert_int_equal(index_run_count(ix), runs_after(g + 1));
         assert_int_equal(metric_get(METRIC_INDEX_RUNS), runs_after(g + 1));
-        assert_int_equal(kit_files(&k), runs_after(g + 1) + g + 1);
+        assert_int_equal(ikit_files(&k), runs_after(g + 1) + g + 1);
         if (g % 13 == 12 || g == 63) {
-            kit_check(&k, ix);
+            ikit_check(&k, ix);
             index_close(ix);
-            ix = kit_open(&k, known, false);
+            ix = ikit_open(&k, known, false);
             for (uint32_t i = 0; i <= g; i++) {
                 assert_true(known[i]);
             }
-            kit_check(&k, ix);
+            ikit_check(&k, ix);
         }
     }
     for (uint32_t g = 0; g < 80; g++) {
-        kit_check_summary(&k, g);
+        ikit_check_summary(&k, g);
     }
     index_close(ix);
     assert_int_equal(failures(), failures_before);
-    kit_end(&k);
+    ikit_end(&k);
 }
 
 /* Keys of one fingerprint that fill more than a block, and begin in the block before. */
@@ -174,25 +200,25 @@ static int visit_count(void *ctx, const struct index_key *key)
 
 static void test_crossing_blocks(void **state)
 {
-    struct kit k;
+    struct ikit k;
     struct index *ix;
     uint8_t fingerprint[16];
 
     (void)state;
-    kit_start(&k, 3);
-    ix = kit_open(&k, known, false);
+    ikit_start(&k, 3);
+    ix = ikit_open(&k, known, false);
     for (unsigned same = 0; same < 8; same++) {
         for (unsigned i = 0; i < 50 + 64 * same; i++) {
-            struct index_key key = kit_key(&k, same);
+            struct index_key key = ikit_key(&k, same);
 
             assert_int_equal(index_insert(ix, &key), 0);
         }
     }
-    kit_close(&k, ix);
+    ikit_close(&k, ix);
     for (unsigned same = 0; same < 8; same++) {
         unsigned n = 0;
 
-        kit_fingerprint(fingerprint, same);
+        ikit_fingerprint(fingerprint, same);
         assert_int_equal(index_find(ix, fingerprint, visit_count, &n), 0);
         assert_int_equal(n, 50 + 64 * same);
         /* Neighbours of every one, below and above. */
@@ -204,7 +230,7 @@ static void test_crossing_blocks(void **state)
         assert_int_equal(n, 0);
     }
     index_close(ix);
-    kit_end(&k);
+    ikit_end(&k);
 }
 
 /* A summary alone is written again; without its file, or with a file of another length, it is not,
@@ -213,90 +239,90 @@ static void test_summary_only(void **state)
 {
     uint64_t failures_before = failures();
     struct index_summary s;
-    struct kit k;
+    struct ikit k;
     struct index *ix;
     char path[96];
     struct err e;
 
     (void)state;
-    kit_start(&k, 4);
-    ix = kit_open(&k, known, false);
-    kit_insert(&k, ix, 1);
-    kit_close(&k, ix);
-    kit_insert(&k, ix, 2); /* stays in the active table */
-    kit_empty(k.dir);
+    ikit_start(&k, 4);
+    ix = ikit_open(&k, known, false);
+    ikit_insert(&k, ix, 1);
+    ikit_close(&k, ix);
+    ikit_insert(&k, ix, 2); /* stays in the active table */
+    ikit_empty(k.dir);
     assert_int_equal(index_summary_load(k.dir, 0, &k.closed[0], &s, &e), ERR_NOT_FOUND);
-    assert_int_equal(kit_close_result(&k, ix, 0, false), 0);
-    kit_check_summary(&k, 0);
-    assert_false(kit_exists(&k, "keys-00000000-00000000.run"));
+    assert_int_equal(ikit_close_result(&k, ix, 0, false), 0);
+    ikit_check_summary(&k, 0);
+    assert_false(ikit_exists(&k, "keys-00000000-00000000.run"));
     assert_int_equal(index_key_count(ix), 2);
     assert_int_equal(failures(), failures_before);
 
-    kit_empty(k.dir);
+    ikit_empty(k.dir);
     k.closed[0].bytes++;
-    assert_int_equal(kit_close_result(&k, ix, 0, false), 0);
+    assert_int_equal(ikit_close_result(&k, ix, 0, false), 0);
     assert_int_equal(failures(), failures_before + 1);
-    assert_int_equal(kit_files(&k), 0);
-    kit_path(path, &k, 0);
+    assert_int_equal(ikit_files(&k), 0);
+    ikit_path(path, &k, 0);
     assert_int_equal(os_unlink(path), 0);
     index_settle(ix);
     assert_int_equal(failures(), failures_before + 2);
     /* The file appears: the job that waited is done. */
-    kit_check_one(&k, ix, k.keys[0].fingerprint);
-    kit_write_file(&k, 0, k.closed[0].bytes, s.head);
+    ikit_check_one(&k, ix, k.keys[0].fingerprint);
+    ikit_write_file(&k, 0, k.closed[0].bytes, s.head);
     index_settle(ix);
-    kit_check_summary(&k, 0);
+    ikit_check_summary(&k, 0);
     assert_int_equal(failures(), failures_before + 2);
     index_close(ix);
-    kit_end(&k);
+    ikit_end(&k);
 }
 
 /* A generation that could not be closed leaves its keys in the table; the next run is without them,
  * and they are found all the same. */
 static void test_missed_close(void **state)
 {
-    struct kit k;
+    struct ikit k;
     struct index *ix;
 
     (void)state;
-    kit_start(&k, 5);
-    ix = kit_open(&k, known, false);
+    ikit_start(&k, 5);
+    ix = ikit_open(&k, known, false);
     for (unsigned i = 0; i < 500; i++) {
-        kit_insert(&k, ix, i);
+        ikit_insert(&k, ix, i);
     }
-    (void)kit_seal(&k);
+    (void)ikit_seal(&k);
     for (unsigned i = 0; i < 500; i++) {
-        kit_insert(&k, ix, 300 + i);
+        ikit_insert(&k, ix, 300 + i);
     }
-    kit_close(&k, ix);
+    ikit_close(&k, ix);
     assert_int_equal(index_run_count(ix), 1);
-    assert_true(kit_exists(&k, "keys-00000001-00000001.run"));
+    assert_true(ikit_exists(&k, "keys-00000001-00000001.run"));
     for (size_t i = 0; i < k.key_count; i++) {
-        struct kit_seen seen = {.count = 0};
+        struct ikit_seen seen = {.count = 0};
         bool found = false;
 
-        assert_int_equal(index_find(ix, k.keys[i].fingerprint, kit_visit, &seen), 0);
+        assert_int_equal(index_find(ix, k.keys[i].fingerprint, ikit_visit, &seen), 0);
         for (size_t s = 0; s < seen.count; s++) {
             found = found || memcmp(&seen.keys[s], &k.keys[i], sizeof seen.keys[s]) == 0;
         }
         assert_true(found);
     }
     index_close(ix);
-    ix = kit_open(&k, known, false);
+    ix = ikit_open(&k, known, false);
     assert_false(known[0]);
     assert_true(known[1]);
-    assert_int_equal(kit_rebuild(&k, ix, known), 1);
-    kit_check(&k, ix);
+    assert_int_equal(ikit_rebuild(&k, ix, known), 1);
+    ikit_check(&k, ix);
     index_close(ix);
-    kit_end(&k);
+    ikit_end(&k);
 }
 
-static void touch(const struct kit *k, const char *name)
+static void touch(const struct ikit *k, const char *name)
 {
     char path[200];
     int fd;
 
-    kit_join(path, k->dir, name);
+    ikit_join(path, k->dir, name);
     fd = os_open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
     assert_true(fd >= 0);
     assert_int_equal(os_pwrite_all(fd, "x", 1, 0, NULL), 0);
@@ -326,15 +352,15 @@ static void test_strange_names(void **state)
         "gen-",
     };
     static const char *const foreign[] = {"lost+found", "README", "keysmith", "x.tmp"};
-    struct kit k;
+    struct ikit k;
     struct index *ix;
 
     (void)state;
-    kit_start(&k, 6);
-    ix = kit_open(&k, known, false);
+    ikit_start(&k, 6);
+    ix = ikit_open(&k, known, false);
     for (unsigned g = 0; g < 3; g++) {
-        kit_insert(&k, ix, g);
-        kit_close(&k, ix);
+        ikit_insert(&k, ix, g);
+        ikit_close(&k, ix);
     }
     index_close(ix);
     for (size_t i = 0; i < sizeof unfit / sizeof unfit[0]; i++) {
@@ -343,38 +369,38 @@ static void test_strange_names(void **state)
     for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
         touch(&k, foreign[i]);
     }
-    ix = kit_open(&k, known, false);
+    ix = ikit_open(&k, known, false);
     assert_true(known[0]);
     assert_false(known[1]);
     assert_true(known[2]);
     for (size_t i = 0; i < sizeof unfit / sizeof unfit[0]; i++) {
-        assert_false(kit_exists(&k, unfit[i]));
+        assert_false(ikit_exists(&k, unfit[i]));
     }
     for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
-        assert_true(kit_exists(&k, foreign[i]));
+        assert_true(ikit_exists(&k, foreign[i]));
     }
-    assert_int_equal(kit_rebuild(&k, ix, known), 1);
-    kit_check(&k, ix);
+    assert_int_equal(ikit_rebuild(&k, ix, known), 1);
+    ikit_check(&k, ix);
     index_close(ix);
-    kit_end(&k);
+    ikit_end(&k);
 }
 
 /* A journal that was cut back, or whose generation became another one. */
 static void test_generations_changed(void **state)
 {
     struct index_summary s;
-    struct kit k;
+    struct ikit k;
     struct index *ix;
     struct err e;
 
     (void)state;
-    kit_start(&k, 7);
-    ix = kit_open(&k, known, false);
+    ikit_start(&k, 7);
+    ix = ikit_open(&k, known, false);
     for (unsigned g = 0; g < 11; g++) {
         for (unsigned i = 0; i < 200; i++) {
-            kit_insert(&k, ix, g * 1000 + i);
+            ikit_insert(&k, ix, g * 1000 + i);
         }
-        kit_close(&k, ix);
+        ikit_close(&k, ix);
     }
     assert_int_equal(index_run_count(ix), 4);
     index_close(ix);
@@ -382,57 +408,57 @@ static void test_generations_changed(void **state)
     /* Generation 9 has another last id, generation 10 another first id. */
     k.closed[9].last_id.byte[3] ^= 1;
     k.closed[10].first_id.byte[15] ^= 1;
-    ix = kit_open(&k, known, false);
+    ix = ikit_open(&k, known, false);
     for (unsigned g = 0; g < 11; g++) {
         assert_int_equal(known[g], g != 9 && g != 10);
     }
     assert_int_equal(index_summary_load(k.dir, 9, &k.closed[9], &s, &e), ERR_CORRUPT);
     assert_int_equal(index_summary_load(k.dir, 10, &k.closed[10], &s, &e), ERR_CORRUPT);
-    assert_int_equal(kit_rebuild(&k, ix, known), 2);
-    kit_check(&k, ix);
+    assert_int_equal(ikit_rebuild(&k, ix, known), 2);
+    ikit_check(&k, ix);
     index_close(ix);
 
     /* Generation 2, inside the merged run, is shorter than a key says: the whole run goes. */
     k.closed[2].bytes = 200;
-    ix = kit_open(&k, known, false);
+    ix = ikit_open(&k, known, false);
     index_close(ix);
     assert_true(known[2]);
     k.closed[2].bytes = 199;
-    ix = kit_open(&k, known, false);
+    ix = ikit_open(&k, known, false);
     for (unsigned g = 0; g < 11; g++) {
         assert_int_equal(known[g], g >= 8);
     }
-    assert_false(kit_exists(&k, "keys-00000000-00000007.run"));
-    kit_write_file(&k, 2, 199, s.head);
-    assert_int_equal(kit_rebuild(&k, ix, known), 8);
+    assert_false(ikit_exists(&k, "keys-00000000-00000007.run"));
+    ikit_write_file(&k, 2, 199, s.head);
+    assert_int_equal(ikit_rebuild(&k, ix, known), 8);
     assert_int_equal(index_run_count(ix), 4); /* merged again */
-    kit_check(&k, ix);
+    ikit_check(&k, ix);
     index_close(ix);
 
     /* Cut back to five generations: the merged run reaches beyond. */
     k.count = 5;
-    ix = kit_open(&k, known, false);
+    ix = ikit_open(&k, known, false);
     for (unsigned g = 0; g < 5; g++) {
         assert_false(known[g]);
     }
-    assert_int_equal(kit_files(&k), 5); /* summaries */
+    assert_int_equal(ikit_files(&k), 5); /* summaries */
     index_close(ix);
-    kit_end(&k);
+    ikit_end(&k);
 }
 
 static void test_bad_directory(void **state)
 {
     static char deep[5000];
     struct index_generation none;
-    struct kit k;
+    struct ikit k;
     struct err e = {.code = 0};
     char path[96];
     uint8_t sha[SHA256_LEN];
 
     (void)state;
-    kit_start(&k, 8);
-    kit_write_file(&k, 0, 1, sha);
-    kit_path(path, &k, 0);
+    ikit_start(&k, 8);
+    ikit_write_file(&k, 0, 1, sha);
+    ikit_path(path, &k, 0);
     assert_null(index_open(path, &none, 0, known, false, &e)); /* a file */
     assert_int_equal(e.code, ERR_IO);
     (void)snprintf(path, sizeof path, "%s/not/there", k.root);
@@ -441,7 +467,7 @@ static void test_bad_directory(void **state)
     memset(deep, 'x', sizeof deep - 1);
     assert_null(index_open(deep, &none, 0, known, false, &e));
     assert_int_equal(e.code, ERR_IO);
-    kit_end(&k);
+    ikit_end(&k);
 }
 
 /* ---- figures ---- */
@@ -460,28 +486,28 @@ static uint64_t lap_ms(uint64_t *since_ns)
 static void test_million(void **state)
 {
     enum { GENERATIONS = 15, EACH = 70000, LOOKUPS = 200000 };
-    struct kit k;
+    struct ikit k;
     struct index *ix;
     uint64_t clock;
     unsigned n = 0;
 
     (void)state;
-    kit_start(&k, 9);
-    ix = kit_open(&k, known, false);
+    ikit_start(&k, 9);
+    ix = ikit_open(&k, known, false);
     clock = os_clock_mono_ns();
     for (uint64_t g = 0; g < GENERATIONS; g++) {
         for (uint64_t i = 0; i < EACH; i++) {
-            struct index_key key = kit_key(&k, g << 32 | i);
+            struct index_key key = ikit_key(&k, g << 32 | i);
 
             assert_int_equal(index_insert(ix, &key), 0);
         }
-        kit_close(&k, ix);
+        ikit_close(&k, ix);
     }
     printf("%u keys in %u generations inserted, written, merged: %llu ms\n", GENERATIONS * EACH,
            GENERATIONS, (unsigned long long)lap_ms(&clock));
     index_close(ix);
     (void)lap_ms(&clock);
-    ix = kit_open(&k, known, false);
+    ix = ikit_open(&k, known, false);
     printf("checked and opened: %llu ms\n", (unsigned long long)lap_ms(&clock));
     assert_int_equal(index_run_count(ix), 8);
     assert_int_equal(index_key_count(ix), GENERATIONS * EACH);
@@ -489,7 +515,7 @@ static void test_million(void **state)
     for (uint64_t i = 0; i < LOOKUPS; i++) {
         uint8_t fingerprint[16];
 
-        kit_fingerprint(fingerprint, UINT64_C(1) << 52 | i);
+        ikit_fingerprint(fingerprint, UINT64_C(1) << 52 | i);
         assert_int_equal(index_find(ix, fingerprint, visit_count, &n), 0);
     }
     assert_int_equal(n, 0);
@@ -498,38 +524,33 @@ static void test_million(void **state)
     for (uint64_t i = 0; i < LOOKUPS; i++) {
         uint8_t fingerprint[16];
 
-        kit_fingerprint(fingerprint, (i % GENERATIONS) << 32 | i % EACH);
+        ikit_fingerprint(fingerprint, (i % GENERATIONS) << 32 | i % EACH);
         assert_int_equal(index_find(ix, fingerprint, visit_count, &n), 0);
     }
     assert_int_equal(n, LOOKUPS);
     printf("%u lookups of present keys: %llu ms\n", LOOKUPS, (unsigned long long)lap_ms(&clock));
     for (uint64_t i = 0; i < 1000000; i++) {
-        struct index_key key = kit_key(&k, UINT64_C(1) << 53 | i);
+        struct index_key key = ikit_key(&k, UINT64_C(1) << 53 | i);
 
         assert_int_equal(index_insert(ix, &key), 0);
     }
     printf("1000000 keys into the active table: %llu ms\n", (unsigned long long)lap_ms(&clock));
-    kit_close(&k, ix);
+    ikit_close(&k, ix);
     printf("written as a run, merged with seven, summarized: %llu ms\n",
            (unsigned long long)lap_ms(&clock));
     index_close(ix);
-    kit_end(&k);
+    ikit_end(&k);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_visitor),
-        cmocka_unit_test(test_remove),
-        cmocka_unit_test(test_generations),
-        cmocka_unit_test(test_crossing_blocks),
-        cmocka_unit_test(test_summary_only),
-        cmocka_unit_test(test_missed_close),
-        cmocka_unit_test(test_strange_names),
-        cmocka_unit_test(test_generations_changed),
-        cmocka_unit_test(test_bad_directory),
-        cmocka_unit_test(test_million),
+        cmocka_unit_test(test_empty),         cmocka_unit_test(test_visitor),
+        cmocka_unit_test(test_remove),        cmocka_unit_test(test_remove_exactly),
+        cmocka_unit_test(test_generations),   cmocka_unit_test(test_crossing_blocks),
+        cmocka_unit_test(test_summary_only),  cmocka_unit_test(test_missed_close),
+        cmocka_unit_test(test_strange_names), cmocka_unit_test(test_generations_changed),
+        cmocka_unit_test(test_bad_directory), cmocka_unit_test(test_million),
     };
 
     log_set_level(LOG_ERROR);

@@ -69,6 +69,14 @@ static void check_slice(struct slice in, struct slice want)
     struct buf again = {0};
     assert_int_equal(canonicalize(want, &again, NULL), 0);
     assert_true(slice_eq(buf_slice(&again), want));
+    /* Room behind the last value takes the block-wise ways through it. */
+    struct buf spacious = {0};
+    buf_put_slice(&spacious, in);
+    buf_printf(&spacious, "%40s", "");
+    buf_clear(&again);
+    assert_int_equal(canonicalize(buf_slice(&spacious), &again, NULL), 0);
+    assert_true(slice_eq(buf_slice(&again), want));
+    buf_free(&spacious);
     buf_free(&again);
     buf_free(&out);
 }
@@ -100,7 +108,12 @@ static void refuse_slice(struct slice in, size_t offset, const char *path, const
         fail_msg("%.*s: got %llu '%s' '%s', want %zu '%s' '%s'", (int)in.len, in.ptr,
                  (unsigned long long)e.offset, e.path, e.text, offset, path, words);
     }
-    assert_int_equal(canonicalize(in, &out, NULL), ERR_JSON);
+    struct buf spacious = {0};
+    buf_put_slice(&spacious, in);
+    buf_printf(&spacious, "%40s", "");
+    assert_int_equal(canonicalize(buf_slice(&spacious), &out, NULL), ERR_JSON);
+    assert_int_equal(out.len, 6);
+    buf_free(&spacious);
     buf_free(&out);
 }
 
@@ -295,6 +308,9 @@ static void test_L35_numbers(void **state)
     check("1e21", "1e+21");
     check("1e-7", "1e-7");
     check("0.000001", "0.000001");
+    check("0.0000001", "1e-7");
+    check("-0.00000012", "-1.2e-7");
+    check("-0.0000012", "-0.0000012");
     check("-0", "0");
     check("-0.0", "0");
     check("-0e5", "0");
@@ -509,6 +525,31 @@ static void many_names(unsigned step, bool twice)
     buf_free(&out);
 }
 
+/* Twice within what is sorted by insertion, in objects that are merged afterwards. */
+static void test_L56_neighbours(void **state)
+{
+    (void)state;
+    for (unsigned count = 2; count < 70; count++) {
+        for (unsigned second = 1; second < count; second++) {
+            struct buf in = {0};
+            size_t offset = 0;
+            buf_put_char(&in, '{');
+            for (unsigned i = 0; i < count; i++) {
+                if (i == second) {
+                    offset = in.len + (i != 0);
+                }
+                unsigned name = i == second ? 100 - second + 1 : 100 - i;
+                buf_printf(&in, "%s\"%u\":0", i == 0 ? "" : ",", name);
+            }
+            buf_put_char(&in, '}');
+            char path[16];
+            snprintf(path, sizeof path, "[\"%u\"]", 100 - second + 1);
+            refuse_slice(buf_slice(&in), offset, path, "twice");
+            buf_free(&in);
+        }
+    }
+}
+
 static void test_L56_many_names(void **state)
 {
     (void)state;
@@ -528,19 +569,22 @@ static void test_paths(void **state)
     refuse("{\"a\":1,\"b\":{\"c\":1 x", 18, "b", "comma");
     refuse("{\"a\":{\"b\\q\":1}}", 9, "a", "unknown escape");
     /* A long path is cut, never inside of a character. */
-    struct buf in = {0};
-    for (int i = 0; i < 40; i++) {
-        buf_put_cstr(&in, "{\"\xC3\xA9\xC3\xA9\xC3\xA9\":");
+    for (int shift = 0; shift < 8; shift++) {
+        struct buf in = {0};
+        buf_printf(&in, "{\"%.*s\":", shift, "aaaaaaaa");
+        for (int i = 0; i < 40; i++) {
+            buf_put_cstr(&in, "{\"\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80\":");
+        }
+        struct canon_error e;
+        struct buf out = {0};
+        assert_int_equal(canonicalize(buf_slice(&in), &out, &e), ERR_JSON);
+        size_t len = strlen(e.path);
+        assert_in_range(len, CANON_PATH_MAX - 6, CANON_PATH_MAX - 1);
+        assert_string_equal(e.path + len - 3, "...");
+        assert_true(utf8_valid(slice_cstr(e.path), NULL));
+        buf_free(&in);
+        buf_free(&out);
     }
-    struct canon_error e;
-    struct buf out = {0};
-    assert_int_equal(canonicalize(buf_slice(&in), &out, &e), ERR_JSON);
-    size_t len = strlen(e.path);
-    assert_in_range(len, CANON_PATH_MAX - 6, CANON_PATH_MAX - 1);
-    assert_string_equal(e.path + len - 3, "...");
-    assert_true(utf8_valid(slice_cstr(e.path), NULL));
-    buf_free(&in);
-    buf_free(&out);
 }
 
 static int nested(size_t depth, bool objects, size_t cut, struct buf *out, struct canon_error *e)
@@ -608,11 +652,13 @@ static void test_growth_and_limit(void **state)
     }
     struct buf out;
     buf_init(&out, 100);
+    canon_free(canon); /* and its larger memory, so that it has to grow again */
+    canon = canon_new();
     assert_int_equal(canonicalize(buf_slice(&in), &out, &e), ERR_NO_MEMORY);
     assert_non_null(strstr(e.text, "too large"));
     /* White space beyond the limit does not count. */
     buf_clear(&in);
-    for (int i = 0; i < 500; i++) {
+    for (int i = 0; i < 500000; i++) {
         buf_put_cstr(&in, "  \n");
     }
     buf_put_cstr(&in, "{\"b\":1,\"a\":2}");
@@ -626,6 +672,34 @@ static void test_growth_and_limit(void **state)
     buf_free(&out);
     buf_free(&in);
     buf_free(&want);
+}
+
+/* The end of the output's memory comes at every place near the end of the document. */
+static void test_growth_at_the_end(void **state)
+{
+    (void)state;
+    struct buf in = {0};
+    buf_put_cstr(&in, "[1e20");
+    for (unsigned count = 1; count < 400; count++) {
+        struct buf out = {0};
+        struct canon_error e;
+        buf_put_cstr(&in, "]");
+        assert_int_equal(canonicalize(buf_slice(&in), &out, NULL), 0);
+        assert_int_equal(out.len, 22 * count + 1);
+        /* A fault after growths leaves no trace either. */
+        in.ptr[in.len - 1] = 'x';
+        out.len = 7;
+        assert_int_equal(canonicalize(buf_slice(&in), &out, &e), ERR_JSON);
+        assert_int_equal(out.len, 7);
+        buf_free(&out);
+        buf_put_char(&out, 'a');
+        assert_int_equal(canonicalize(buf_slice(&in), &out, &e), ERR_JSON);
+        assert_int_equal(out.len, 1);
+        buf_free(&out);
+        in.len--;
+        buf_put_cstr(&in, ",1e20");
+    }
+    buf_free(&in);
 }
 
 /* Every proper prefix of a container is refused, with a position inside or at its end. */
@@ -689,10 +763,12 @@ int main(void)
         cmocka_unit_test(test_L40_nul),
         cmocka_unit_test(test_L41_byte_order_mark),
         cmocka_unit_test(test_L56_duplicate_names),
+        cmocka_unit_test(test_L56_neighbours),
         cmocka_unit_test(test_L56_many_names),
         cmocka_unit_test(test_paths),
         cmocka_unit_test(test_depth),
         cmocka_unit_test(test_growth_and_limit),
+        cmocka_unit_test(test_growth_at_the_end),
         cmocka_unit_test(test_truncation),
         cmocka_unit_test(test_content_hash),
     };

@@ -365,6 +365,9 @@ static void test_long_literals(void **state)
     snprintf(text + 2 + LONG, 40, "125e%d", LONG + 3);
     check_parse(text, 125.0);
 
+    snprintf(text + 2 + LONG, 40, "9007199254740993e%d", LONG + 16);
+    check_parse(text, 9007199254740992.0);
+
     memset(text, '0', LONG);
     text[0] = '7';
     snprintf(text + LONG, 40, "e-%d", LONG);
@@ -386,6 +389,31 @@ static void test_long_literals(void **state)
     memcpy(text, "1e-", 3);
     check_parse(text, 0.0);
     free(text);
+}
+
+/* Literals of up to 19 digits that are powers of two, and their neighbours: where the product of
+ * 128 bits is all zeros or all ones behind the leading bits. */
+static void test_near_powers(void **state)
+{
+    (void)state;
+    uint64_t power = 1;
+    for (int n = 0; n <= 27; n++, power *= 5) {
+        for (uint64_t digits = power - 1; digits <= power + 1; digits++) {
+            char text[64];
+            snprintf(text, sizeof text, "%llue-%d", (unsigned long long)digits, n);
+            check_parse(text, strtod(text, NULL));
+        }
+    }
+    for (int n = 0; n < 64; n++) {
+        for (int near = -1; near <= 1; near++) {
+            char text[64];
+            uint64_t digits = (UINT64_C(1) << n) + (uint64_t)near;
+            snprintf(text, sizeof text, "%llu.0", (unsigned long long)digits);
+            check_parse(text, strtod(text, NULL));
+            snprintf(text, sizeof text, "%llue0", (unsigned long long)digits);
+            check_parse(text, strtod(text, NULL));
+        }
+    }
 }
 
 static void test_zeros(void **state)
@@ -443,12 +471,19 @@ int main(void)
     random_state = seed;
     printf("SEED=%llu\n", (unsigned long long)seed);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_powers_of_two),   cmocka_unit_test(test_rfc8785_samples),
-        cmocka_unit_test(test_forms),           cmocka_unit_test(test_powers_of_ten),
-        cmocka_unit_test(test_random_doubles),  cmocka_unit_test(test_random_decimals),
-        cmocka_unit_test(test_random_literals), cmocka_unit_test(test_half_way),
-        cmocka_unit_test(test_long_literals),   cmocka_unit_test(test_zeros),
-        cmocka_unit_test(test_locale),          cmocka_unit_test(test_scan),
+        cmocka_unit_test(test_powers_of_two),
+        cmocka_unit_test(test_rfc8785_samples),
+        cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_powers_of_ten),
+        cmocka_unit_test(test_random_doubles),
+        cmocka_unit_test(test_random_decimals),
+        cmocka_unit_test(test_random_literals),
+        cmocka_unit_test(test_half_way),
+        cmocka_unit_test(test_long_literals),
+        cmocka_unit_test(test_zeros),
+        cmocka_unit_test(test_near_powers),
+        cmocka_unit_test(test_locale),
+        cmocka_unit_test(test_scan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -268,8 +268,9 @@ static int writes_whole(void)
     memset(big, 'b', sizeof big);
     output_put(slice_of(big, sizeof big)); /* larger than the buffer */
     buf_put(&all, big, sizeof big);
-    output_put(SLICE("end\n"));
-    buf_put_cstr(&all, "end\n");
+    output_printf("%.*s\n", 5000, big); /* longer than any line of ours */
+    buf_put(&all, big, 5000);
+    buf_put_cstr(&all, "\n");
     int code = output_close("test", EXIT_DONE);
     return code == 0 && slice_eq(buf_slice(&all), buf_slice(&sink.got)) ? 50 : 51;
 }
@@ -364,6 +365,37 @@ static void test_pause(void **state)
     assert_true(ms < 5000);
 }
 
+static int no_descriptor(void)
+{
+    return -EMFILE;
+}
+
+static int broken_wait(int ep, struct epoll_event *ev, int max, int timeout_ms)
+{
+    (void)ep;
+    (void)ev;
+    (void)max;
+    (void)timeout_ms;
+    return -EBADF;
+}
+
+/* It neither hangs nor spins where the system refuses. */
+static void test_pause_without_system(void **state)
+{
+    (void)state;
+    struct os_table t = os_real;
+    t.epoll_create = no_descriptor;
+    os_install(&t);
+    uint64_t start = os_clock_mono_ns();
+    pause_ms(60000);
+    t = os_real;
+    t.epoll_wait = broken_wait;
+    os_install(&t);
+    pause_ms(60000);
+    os_install(NULL);
+    assert_true(os_clock_mono_ns() - start < UINT64_C(10000000000));
+}
+
 static void test_version(void **state)
 {
     (void)state;
@@ -387,6 +419,7 @@ int main(void)
         cmocka_unit_test(test_output),
         cmocka_unit_test(test_guard_descriptors),
         cmocka_unit_test(test_pause),
+        cmocka_unit_test(test_pause_without_system),
         cmocka_unit_test(test_version),
     };
     return cmocka_run_group_tests_name("client", tests, NULL, NULL);

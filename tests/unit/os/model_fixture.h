@@ -89,4 +89,43 @@ static inline void has_not(const char *path)
     assert_int_equal(model_get(m, path, &byte, 1), -ENOENT);
 }
 
+static inline int see_nothing(void *ctx, const char *name)
+{
+    (void)ctx, (void)name;
+    return 0;
+}
+
+/* Makes each file call once, on fd, which is the file "file" below root, or below root; how many,
+ * and the results in order. Only what a call returns is the test's. */
+static inline unsigned each_call(const char *root, int fd, int *results)
+{
+    char path[4][128];
+    struct os_stat st;
+    uint64_t space;
+    char byte = 'x';
+    unsigned n = 0;
+    static const char *const last[] = {"file", "file2", "new", "dir"};
+
+    for (unsigned k = 0; k < 4; k++) {
+        (void)snprintf(path[k], sizeof path[k], "%s/%s", root, last[k]);
+    }
+    results[n++] = os_open(path[2], O_RDWR | O_CREAT, 0600);
+    results[n++] = (int)os_pread(fd, &byte, 1, 0);
+    results[n++] = (int)os_pwrite(fd, &byte, 1, 0);
+    results[n++] = os_fdatasync(fd);
+    results[n++] = os_fsync(fd);
+    results[n++] = os_ftruncate(fd, 9);
+    results[n++] = os_fstat(fd, &st);
+    results[n++] = os_stat(path[0], &st);
+    results[n++] = os_rename(path[0], path[1]);
+    results[n++] = os_mkdir(path[3], 0700);
+    results[n++] = os_list(root, see_nothing, NULL);
+    results[n++] = os_flock(fd, LOCK_EX);
+    results[n++] = os_drop_cache(fd);
+    results[n++] = os_free_space(root, &space);
+    results[n++] = os_unlink(path[1]);
+    results[n++] = os_close(fd);
+    return n;
+}
+
 #endif

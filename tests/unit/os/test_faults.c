@@ -212,6 +212,74 @@ static void lost_descriptors_are_forgotten(void **state)
     assert_int_equal(faults_count(), 1);
 }
 
+static void every_file_call_can_fail(void **state)
+{
+    int results[32];
+
+    (void)state;
+    for (unsigned k = 0; k < OS_CALL_FILE_END - 1; k++) {
+        for (unsigned after = 0; after < 2; after++) {
+            int fd;
+
+            faults_uninstall();
+            use(NULL);
+            faults_install(NULL);
+            fd = make("/m/file", "1");
+            faults_reset();
+            faults_arm(k + 1, EDQUOT, false, after ? FAULT_ERROR_AFTER : FAULT_ERROR);
+            assert_int_equal(each_call("/m", fd, results), OS_CALL_FILE_END - 1);
+            assert_int_equal(results[k], -EDQUOT);
+            assert_int_equal(faults_fired(), 1);
+            /* With the call made all the same, the others find things as without a fault. */
+            for (unsigned n = 0; n < OS_CALL_FILE_END - 1 && after; n++) {
+                assert_true(n == k || results[n] >= 0);
+            }
+        }
+    }
+}
+
+static void every_other_call_can_fail(void **state)
+{
+    char bytes[8];
+    struct sockaddr *none = NULL;
+    unsigned length = 0;
+    struct epoll_event ev;
+    uint64_t limit;
+    int signal_number = 1;
+
+    (void)state;
+#define FAILS(call, expression)                                                                  \
+    do {                                                                                         \
+        faults_count_only(OS_CALL_##call, NULL);                                                 \
+        faults_arm(1, EPROTO, false, FAULT_ERROR);                                               \
+        assert_int_equal(expression, -EPROTO);                                                   \
+        faults_count_only(OS_CALL_##call, NULL);                                                 \
+        faults_arm(1, EPROTO, false, FAULT_ERROR_AFTER); /* below, the model has no such call */ \
+        assert_int_equal(expression, -EPROTO);                                                   \
+        faults_reset();                                                                          \
+    } while (0)
+    FAILS(random, os_random(bytes, 8));
+    FAILS(read, os_read(0, bytes, 8));
+    FAILS(write, os_write(0, bytes, 8));
+    FAILS(recv, os_recv(0, bytes, 8));
+    FAILS(sendv, os_sendv(0, NULL, 0));
+    FAILS(shutdown, os_shutdown(0, 0));
+    FAILS(socket, os_socket(0, 0, 0));
+    FAILS(bind, os_bind(0, none, 0));
+    FAILS(listen, os_listen(0, 0));
+    FAILS(accept, os_accept(0));
+    FAILS(connect, os_connect(0, none, 0));
+    FAILS(setsockopt, os_setsockopt(0, 0, 0, bytes, 0));
+    FAILS(getsockname, os_getsockname(0, none, &length));
+    FAILS(epoll_create, os_epoll_create());
+    FAILS(epoll_ctl, os_epoll_ctl(0, 0, 0, &ev));
+    FAILS(epoll_wait, os_epoll_wait(0, &ev, 1, 0));
+    FAILS(eventfd, os_eventfd());
+    FAILS(signalfd, os_signalfd(&signal_number, 1));
+    FAILS(raise_nofile, os_raise_nofile(&limit));
+#undef FAILS
+}
+
 /* Replaces a file safely. 0, or the first failure; leaves no descriptor and either content. */
 static int replace(const char *content)
 {
@@ -285,6 +353,8 @@ int main(void)
         T(opens_and_closes_leak_nothing),
         T(sockets_fail_too),
         T(lost_descriptors_are_forgotten),
+        T(every_file_call_can_fail),
+        T(every_other_call_can_fail),
         T(a_scenario_survives_each_single_fault),
     };
 #undef T

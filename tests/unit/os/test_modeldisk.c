@@ -361,6 +361,33 @@ static void other_calls_are_refused_or_the_kernels(void **state)
     assert_int_equal(model_calls(m), 5);
 }
 
+static void every_file_call_may_go_to_the_kernel(void **state)
+{
+    const struct model_options options = {.kernel_for_others = true};
+    char directory[] = "/tmp/test_model.XXXXXX";
+    char path[64];
+    int results[32];
+    int fd;
+
+    (void)state;
+    use(&options);
+    assert_non_null(mkdtemp(directory));
+    (void)snprintf(path, sizeof path, "%s/file", directory);
+    fd = make(path, "1");
+    assert_int_equal(each_call(directory, fd, results), OS_CALL_FILE_END - 1);
+    for (unsigned n = 0; n < OS_CALL_FILE_END - 1; n++) {
+        assert_true(results[n] >= 0);
+    }
+    assert_true(results[0] < MODEL_FD_BASE);
+    assert_int_equal(os_close(results[0]), 0);
+    assert_int_equal(model_calls(m), 0);
+    (void)snprintf(path, sizeof path, "%s/new", directory);
+    assert_int_equal(unlink(path), 0);
+    (void)snprintf(path, sizeof path, "%s/dir", directory);
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(rmdir(directory), 0);
+}
+
 static void files_can_be_put_and_exported(void **state)
 {
     char directory[] = "/tmp/test_model.XXXXXX";
@@ -409,6 +436,7 @@ int main(void)
         T(descriptors_run_out),
         T(clocks_are_virtual),
         T(other_calls_are_refused_or_the_kernels),
+        T(every_file_call_may_go_to_the_kernel),
         T(files_can_be_put_and_exported),
     };
 #undef T

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,6 +27,7 @@ static void clocks_and_chance(void **state)
     unsigned char b[64] = {0};
     uint64_t limit = 0;
     struct rlimit now;
+    void *not_ours = (void *)(uintptr_t)1;
 
     (void)state;
     assert_true(os_clock_mono_ns() >= before);
@@ -34,6 +36,7 @@ static void clocks_and_chance(void **state)
     assert_int_equal(os_random(a, sizeof a), 0);
     assert_int_equal(os_random(b, sizeof b), 0);
     assert_memory_not_equal(a, b, sizeof a);
+    assert_int_equal(os_random(not_ours, 8), -EFAULT);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &now), 0);
     now.rlim_cur = 64;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &now), 0);
@@ -116,6 +119,24 @@ static void sockets_carry_bytes_without_blocking(void **state)
     /* Writing where nobody reads is an answer, not a signal. */
     assert_int_equal(os_sendv(p.client, iov, 2), -EPIPE);
     pair_close(p);
+}
+
+static void a_local_connection_is_there_at_once(void **state)
+{
+    /* A name of the abstract kind, which the kernel chooses. */
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    struct sockaddr *address = (struct sockaddr *)&a;
+    unsigned length = sizeof a;
+    int listener = os_socket(AF_UNIX, SOCK_STREAM, 0);
+    int client = os_socket(AF_UNIX, SOCK_STREAM, 0);
+
+    (void)state;
+    assert_int_equal(os_bind(listener, address, sizeof a.sun_family), 0);
+    assert_int_equal(os_listen(listener, 1), 0);
+    assert_int_equal(os_getsockname(listener, address, &length), 0);
+    assert_int_equal(os_connect(client, address, length), 0);
+    assert_int_equal(os_close(client), 0);
+    assert_int_equal(os_close(listener), 0);
 }
 
 static void full_socket_says_so(void **state)
@@ -294,6 +315,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(clocks_and_chance),
         T(sockets_carry_bytes_without_blocking),
+        T(a_local_connection_is_there_at_once),
         T(full_socket_says_so),
         T(socket_calls_report_errors),
         T(events_wake_the_loop),
