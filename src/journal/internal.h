@@ -88,6 +88,10 @@ int journal_recover_tail(struct journal *j, int fd, struct err *e) MUST_CHECK;
 /* Fingerprint, offset and so on of a proven batch, into the index. */
 struct scan_batch;
 int journal_index_batch(struct journal *j, const struct scan_batch *b, uint32_t ordinal) MUST_CHECK;
+/* lookup.c: 1 when the batch's key is committed or staged (*r is then its outcome), 0 when it is
+ * new, negative when that cannot be known. */
+int journal_lookup(struct journal *j, const struct journal_batch *b, const uint8_t fingerprint[16],
+                   struct journal_result *r, struct err *e) MUST_CHECK;
 /* rotate.c: closes the tail (nothing is staged) and goes on in the spare, which will have room for
  * `need` bytes and one zero. */
 int journal_rotate(struct journal *j, uint64_t need, struct err *e) MUST_CHECK;

@@ -5,7 +5,6 @@
  * it is looked at again before it is called damage. */
 #include "journal/verify.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -15,31 +14,11 @@
 #include "journal/internal.h"
 #include "journal/layout.h"
 #include "journal/scan.h"
+#include "journal/verify_internal.h"
 #include "os/os.h"
 
-#define KEYS_MAX     (4u << 20)
-#define INVENTORY_NS UINT64_C(10000000000)
-#define LIVE_TRIES   5
-
-struct key16 {
-    uint8_t b[16];
-};
-
-struct verify {
-    struct layout layout;
-    struct verify_report *report;
-    verify_progress_fn *progress;
-    void *progress_ctx;
-    uint64_t done_bytes, total_bytes;
-    struct layout_generation *closed;
-    uint32_t closed_count;
-    int tail_fd; /* -1: none */
-    uint64_t tail_size;
-    uint64_t tail_end; /* end of proven data */
-    struct key16 *keys;
-    uint64_t key_count, key_cap;
-    uint32_t key_low, key_high; /* only keys whose first four bytes are in [low, high] */
-};
+#define KEYS_MAX   (4u << 20)
+#define LIVE_TRIES 5
 
 const char *verify_fault_name(enum verify_fault f)
 {
@@ -49,31 +28,6 @@ const char *verify_fault_name(enum verify_fault f)
 #undef X
     };
     return names[f];
-}
-
-static void put_name(struct buf *b, const char *name)
-{
-    if (b->len > 0) {
-        buf_put_char(b, ',');
-    }
-    buf_put_char(b, '"');
-    buf_put_cstr(b, name); /* names of ours or of plain files: filtered by plain_name */
-    buf_put_char(b, '"');
-}
-
-static void fail(struct verify *v, enum verify_fault f, const char *file, bool has_offset,
-                 uint64_t offset, const char *text)
-{
-    struct verify_report *r = v->report;
-    if (r->fault != VERIFY_NONE) {
-        return;
-    }
-    r->ok = false;
-    r->fault = f;
-    (void)snprintf(r->fault_file, sizeof r->fault_file, "%s", file);
-    r->fault_has_offset = has_offset;
-    r->fault_offset = offset;
-    (void)snprintf(r->fault_text, sizeof r->fault_text, "%s", text);
 }
 
 static enum verify_fault fault_of(enum scan_fault f, enum verify_fault framing)
@@ -92,101 +46,6 @@ static enum verify_fault fault_of(enum scan_fault f, enum verify_fault framing)
         break;
     }
     return framing;
-}
-
-/* ---- inventory ---- */
-
-static int probe_live(struct verify *v, struct err *e)
-{
-    int fd = os_open(v->layout.lock, O_RDONLY, 0);
-    if (fd == -ENOENT) {
-        return 0;
-    }
-    if (fd < 0) {
-        return err_os(e, fd, "open", "lock");
-    }
-    int r = os_flock(fd, LOCK_SH | LOCK_NB);
-    (void)os_close(fd);
-    v->report->live = r == -EWOULDBLOCK;
-    return 0;
-}
-
-/* The tail's descriptor and the list of closed generations, of one moment. *same: nothing moved
- * meanwhile. */
-static int look(struct verify *v, bool *same, struct err *e)
-{
-    struct os_stat before = {0};
-    struct os_stat after = {0};
-    int fd = os_open(v->layout.tail, O_RDONLY, 0);
-    if (fd < 0 && fd != -ENOENT) {
-        return err_os(e, fd, "open", "tail.ndjson");
-    }
-    v->tail_fd = fd < 0 ? -1 : fd;
-    int r = fd >= 0 ? os_fstat(fd, &before) : 0;
-    if (r < 0) {
-        return err_os(e, r, "stat", "tail.ndjson");
-    }
-    v->tail_size = before.size;
-    r = layout_list_pending(&v->layout, &v->closed, &v->closed_count, e);
-    if (r == ERR_CORRUPT) {
-        fail(v, VERIFY_PENDING, "journal/pending", false, 0, e->text);
-        r = 0;
-    }
-    /* Beside a server a missing tail is a rotation between its two renames: the list may be of
-     * before or after. */
-    int again = os_stat(v->layout.tail, &after);
-    *same =
-        fd < 0 ? again == -ENOENT && !v->report->live : again == 0 && after.inode == before.inode;
-    return r;
-}
-
-static void forget_look(struct verify *v)
-{
-    if (v->tail_fd >= 0) {
-        (void)os_close(v->tail_fd);
-    }
-    v->tail_fd = -1;
-    free(v->closed);
-    v->closed = NULL;
-    v->closed_count = 0;
-}
-
-static int take_inventory(struct verify *v, struct err *e)
-{
-    uint64_t deadline_ns = os_clock_mono_ns() + INVENTORY_NS;
-    for (;;) {
-        bool same = false;
-        int r = look(v, &same, e);
-        if (r != 0 || same) {
-            return r;
-        }
-        forget_look(v);
-        if (os_clock_mono_ns() > deadline_ns) {
-            return err_set(e, ERR_IO, "the journal rotates faster than it can be listed");
-        }
-    }
-}
-
-static int note_orphan(void *ctx, const char *name)
-{
-    struct verify *v = ctx;
-    static const char *const known[] = {"manifest.jsonl", "tail.ndjson", "pending", "segments"};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        if (strcmp(name, known[i]) == 0) {
-            return 0;
-        }
-    }
-    if (strcmp(name, "tail.next") == 0 && v->report->live) {
-        return 0;
-    }
-    for (const char *p = name; *p != '\0'; p++) {
-        if ((unsigned char)*p < 0x20 || (unsigned char)*p > 0x7e || *p == '"' || *p == '\\') {
-            name = "(a name that is not plain ASCII)";
-            break;
-        }
-    }
-    put_name(&v->report->orphans, name);
-    return 0;
 }
 
 /* ---- keys ---- */
@@ -225,8 +84,8 @@ static void check_keys(struct verify *v)
     }
     for (uint64_t i = 1; i < v->key_count; i++) {
         if (key_cmp(&v->keys[i - 1], &v->keys[i]) == 0) {
-            fail(v, VERIFY_IDEMPOTENCY, "journal", false, 0,
-                 "one (source, batch_id) was committed twice");
+            verify_fail(v, VERIFY_IDEMPOTENCY, "journal", false, 0,
+                        "one (source, batch_id) was committed twice");
         }
     }
     v->key_count = 0;
@@ -290,13 +149,14 @@ static int check_closed(struct verify *v, const struct layout_generation *g, str
     scan_start(&s, fd, g->bytes, v->report->empty ? NULL : &v->report->last_id, v->report->head);
     int r = walk(v, &s, &first, &any, e);
     if (r == ERR_CORRUPT) {
-        fail(v, fault_of(s.fault, VERIFY_PENDING), name, true, s.offset, s.why);
+        verify_fail(v, fault_of(s.fault, VERIFY_PENDING), name, true, s.offset, s.why);
         r = 0;
     } else if (r == 0 && s.offset != g->bytes) {
-        fail(v, VERIFY_PENDING, name, true, s.offset, "a closed generation with padding");
+        verify_fail(v, VERIFY_PENDING, name, true, s.offset, "a closed generation with padding");
     } else if (r == 0 && (!any || uuid_cmp(&first, &g->first_id) != 0 ||
                           uuid_cmp(&s.last_id, &g->last_id) != 0)) {
-        fail(v, VERIFY_PENDING, name, false, 0, "its name does not say its first and last event");
+        verify_fail(v, VERIFY_PENDING, name, false, 0,
+                    "its name does not say its first and last event");
     }
     carry(v, &s);
     scan_stop(&s);
@@ -354,14 +214,14 @@ static int judge_tail(struct verify *v, struct scan *s, int result, struct err *
         }
     }
     if (damaged) {
-        fail(v, fault_of(result == ERR_CORRUPT ? s->fault : SCAN_FAULT_NONE, VERIFY_TAIL),
-             "journal/tail.ndjson", true, s->offset,
-             result == ERR_CORRUPT ? s->why : "bytes behind the end of the data");
+        verify_fail(v, fault_of(result == ERR_CORRUPT ? s->fault : SCAN_FAULT_NONE, VERIFY_TAIL),
+                    "journal/tail.ndjson", true, s->offset,
+                    result == ERR_CORRUPT ? s->why : "bytes behind the end of the data");
     } else if (!v->report->live) {
         char text[64];
         (void)snprintf(text, sizeof text, "journal/tail.ndjson@%llu",
                        (unsigned long long)s->offset);
-        put_name(&v->report->remnants, text);
+        verify_put_name(&v->report->remnants, text);
     }
     return 0;
 }
@@ -455,7 +315,8 @@ static int check_manifest(struct verify *v, struct err *e)
     uint64_t size;
     int r = layout_read_manifest(&v->layout, &state, &good, &size, e);
     if (r == ERR_CORRUPT) {
-        fail(v, VERIFY_MANIFEST, "journal/manifest.jsonl", e->has_offset, e->offset, e->text);
+        verify_fail(v, VERIFY_MANIFEST, "journal/manifest.jsonl", e->has_offset, e->offset,
+                    e->text);
         return 0;
     }
     if (r != 0) {
@@ -465,7 +326,7 @@ static int check_manifest(struct verify *v, struct err *e)
         return err_set(e, ERR_NOT_FOUND, "there is no journal in %s", v->layout.root);
     }
     if (state == LAYOUT_MANIFEST_UNCOMMITTED || size > good) {
-        put_name(&v->report->remnants, "journal/manifest.jsonl");
+        verify_put_name(&v->report->remnants, "journal/manifest.jsonl");
     }
     return 0;
 }
@@ -474,13 +335,13 @@ static int run(struct verify *v, struct err *e)
 {
     int r = check_manifest(v, e);
     if (r == 0) {
-        r = probe_live(v, e);
+        r = verify_probe_live(v, e);
     }
     if (r == 0 && v->report->ok) {
-        r = take_inventory(v, e);
+        r = verify_take_inventory(v, e);
     }
     if (r == 0) {
-        int listed = os_list(v->layout.journal, note_orphan, v);
+        int listed = os_list(v->layout.journal, verify_note_orphan, v);
         r = listed < 0 ? err_os(e, listed, "list", "journal") : 0;
     }
     v->total_bytes = v->tail_size;
@@ -493,9 +354,10 @@ static int run(struct verify *v, struct err *e)
     if (r == 0 && v->report->ok && v->tail_fd < 0) {
         struct os_stat st;
         if (os_stat(v->layout.spare, &st) == 0) {
-            put_name(&v->report->remnants, "journal/tail.next"); /* a rotation that was cut */
+            verify_put_name(&v->report->remnants,
+                            "journal/tail.next"); /* a rotation that was cut */
         } else {
-            fail(v, VERIFY_TAIL, "journal/tail.ndjson", false, 0, "the tail is missing");
+            verify_fail(v, VERIFY_TAIL, "journal/tail.ndjson", false, 0, "the tail is missing");
         }
     } else if (r == 0 && v->report->ok) {
         r = check_tail(v, e);
@@ -522,7 +384,7 @@ int verify_journal(const char *dir, verify_progress_fn *progress, void *ctx,
     if (r == 0) {
         r = run(&v, e);
     }
-    forget_look(&v);
+    verify_forget_inventory(&v);
     free(v.keys);
     if (r != 0) {
         verify_report_free(report);

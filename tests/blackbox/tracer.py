@@ -9,6 +9,7 @@ import subprocess
 import time
 
 LINE = re.compile(r"^(\d+) +([\d.]+) (.*)$")
+RESULT = re.compile(r"(.*)\)\s+= (.*)$")
 CALLS = ("openat,pread64,pwrite64,fdatasync,fsync,ftruncate,rename,unlink,mkdir,flock,sendmsg,sendto,write,writev,"
          "recvfrom,accept4")
 
@@ -70,11 +71,11 @@ class Call:
     outcome = None
 
     def close(self, text, line):
-        args, _, outcome = text.rpartition(") = ")
-        if not outcome:
+        match = RESULT.match(text)
+        if not match:
             return
-        self.args += args
-        self.outcome = outcome
+        self.args += match[1]
+        self.outcome = outcome = match[2]
         self.end = line
         number = re.match(r"-?\d+", outcome)
         self.result = int(number.group()) if number else None

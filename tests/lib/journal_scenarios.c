@@ -228,7 +228,7 @@ static void run_full(struct scenario_run *run)
     }
     end(run);
     begin(run); /* with a full disk */
-    put(run, 10, 1, 10);
+    put(run, 20, 1, 10);
     ballast(0);
     if (run->j != NULL) {
         model_clock_advance(model_in_use(), UINT64_C(2000000000));
