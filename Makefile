@@ -26,7 +26,6 @@ CFLAGS_tsan := -O1 -g -fsanitize=thread -fno-omit-frame-pointer
 CFLAGS_cov := -O0 -g --coverage
 CFLAGS_fuzz := -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
 LDFLAGS_release := -Wl,-z,relro -Wl,-z,now
-LDFLAGS_release := -Wl,-z,relro -Wl,-z,now
 LDFLAGS_asan := -fsanitize=address,undefined
 LDFLAGS_tsan := -fsanitize=thread
 LDFLAGS_cov := --coverage
@@ -35,11 +34,13 @@ ifeq ($(V),fuzz)
 CC := clang
 endif
 
-# SABOTAGE names one removed protection; only `make sabotage` sets it.
-ALL_CFLAGS := -std=c17 -D_GNU_SOURCE $(WARN) $(CFLAGS_$(V)) -Isrc -pthread \
-              $(if $(SABOTAGE),-DSABOTAGE_$(SABOTAGE)) $(CFLAGS)
+ALL_CFLAGS := -std=c17 -D_GNU_SOURCE $(WARN) $(CFLAGS_$(V)) -Isrc -pthread $(CFLAGS)
 ALL_LDFLAGS := -pthread $(LDFLAGS_$(V)) $(LDFLAGS)
 LIBS := -lcrypto -lhttp_parser -lcurl
+
+# One short line a step; VERBOSE=1 shows the commands.
+Q := $(if $(VERBOSE),,@)
+say = $(if $(VERBOSE),,@printf '  %-5s %s\n' $(1) $(2))
 
 # Layers, lowest first. A layer may include only itself and those before it (tests/tidy checks).
 LAYERS := base os json journal http door main
@@ -59,17 +60,20 @@ define layer_rules
 $(B)/lib/$(1).a: $(call layer_obj,$(1))
 	@mkdir -p $$(@D)
 	@rm -f $$@
-	$(AR) rcs $$@ $$^
+	$$(call say,AR,$$@)
+	$$(Q)$(AR) rcs $$@ $$^
 endef
 $(foreach l,$(LAYERS),$(eval $(call layer_rules,$(l))))
 
 $(B)/obj/%.o: src/%.c $(B)/flags
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
+	$(call say,CC,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
 
 $(B)/obj/tests/%.o: tests/%.c $(B)/flags
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -I. -MMD -MP -c $< -o $@
+	$(call say,CC,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) -I. -MMD -MP -c $< -o $@
 
 # A changed compiler or flag rebuilds everything.
 $(B)/flags: FORCE
@@ -78,10 +82,16 @@ $(B)/flags: FORCE
 .PHONY: FORCE
 FORCE:
 
+# A new commit is a new revision.
+$(B)/revision: FORCE
+	@mkdir -p $(@D)
+	@echo '$(VERSION) $(REVISION)' | cmp -s - $@ || echo '$(VERSION) $(REVISION)' >$@
+$(B)/obj/main/version.o: $(B)/revision
 $(B)/obj/main/version.o: ALL_CFLAGS += -DTALLYMAN_VERSION='"$(VERSION)"' -DTALLYMAN_REVISION='"$(REVISION)"'
 
 $(B)/tallyman: $(B)/obj/main/tallyman.o $(call libs_for,main)
-	$(CC) -o $@ $(B)/obj/main/tallyman.o $(call libs_for,main) $(ALL_LDFLAGS) $(LIBS)
+	$(call say,LINK,$@)
+	$(Q)$(CC) -o $@ $(B)/obj/main/tallyman.o $(call libs_for,main) $(ALL_LDFLAGS) $(LIBS)
 
 # ---- unit tests: tests/unit/LAYER/test_NAME.c links LAYER and below, tests/lib and cmocka ----
 TESTLIB_OBJ := $(patsubst tests/%.c,$(B)/obj/tests/%.o,$(sort $(wildcard tests/lib/*.c)))
@@ -90,7 +100,8 @@ TESTLIB := $(B)/lib/testlib.a
 $(TESTLIB): $(TESTLIB_OBJ)
 	@mkdir -p $(@D)
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(call say,AR,$@)
+	$(Q)$(AR) rcs $@ $^
 
 UNIT_SRC := $(sort $(wildcard tests/unit/*/test_*.c))
 UNIT_BIN := $(patsubst tests/unit/%.c,$(B)/unit/%,$(UNIT_SRC))
@@ -98,7 +109,8 @@ UNIT_BIN := $(patsubst tests/unit/%.c,$(B)/unit/%,$(UNIT_SRC))
 define unit_rules
 $(B)/unit/$(1)/%: $(B)/obj/tests/unit/$(1)/%.o $(TESTLIB) $(call libs_for,$(1))
 	@mkdir -p $$(@D)
-	$(CC) -o $$@ $$< $(TESTLIB) $(call libs_for,$(1)) $(ALL_LDFLAGS) $(LIBS) -lcmocka -lm
+	$$(call say,LINK,$$@)
+	$$(Q)$(CC) -o $$@ $$< $(TESTLIB) $(call libs_for,$(1)) $(ALL_LDFLAGS) $(LIBS) -lcmocka -lm
 endef
 $(foreach l,$(TEST_LAYERS),$(eval $(call unit_rules,$(l))))
 
@@ -112,21 +124,25 @@ unit: $(UNIT_BIN)
 CRASH_BIN := $(patsubst tests/crash/%.c,$(B)/crash/%,$(sort $(wildcard tests/crash/crash_*.c)))
 $(B)/crash/%: $(B)/obj/tests/crash/%.o $(TESTLIB) $(call libs_for,journal)
 	@mkdir -p $(@D)
-	$(CC) -o $@ $< $(TESTLIB) $(call libs_for,journal) $(ALL_LDFLAGS) $(LIBS) -lm
+	$(call say,LINK,$@)
+	$(Q)$(CC) -o $@ $< $(TESTLIB) $(call libs_for,journal) $(ALL_LDFLAGS) $(LIBS) -lm
 
 FUZZ_BIN := $(patsubst tests/fuzz/fuzz_%.c,$(B)/fuzz/%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
 $(B)/fuzz/%: $(B)/obj/tests/fuzz/fuzz_%.o $(call libs_for,door)
 	@mkdir -p $(@D)
-	$(CC) -o $@ $< $(call libs_for,door) $(ALL_LDFLAGS) $(LIBS)
+	$(call say,LINK,$@)
+	$(Q)$(CC) -o $@ $< $(call libs_for,door) $(ALL_LDFLAGS) $(LIBS)
 
 # ---- benchmarks' own programs ----
 BENCH_BIN := $(patsubst bench/%.c,$(B)/bench/%,$(sort $(wildcard bench/*.c)))
 $(B)/obj/bench/%.o: bench/%.c $(B)/flags
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -I. -MMD -MP -c $< -o $@
+	$(call say,CC,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) -I. -MMD -MP -c $< -o $@
 $(B)/bench/%: $(B)/obj/bench/%.o $(call libs_for,journal)
 	@mkdir -p $(@D)
-	$(CC) -o $@ $< $(call libs_for,journal) $(ALL_LDFLAGS) $(LIBS) $(BENCH_LIBS_$*) -lm
+	$(call say,LINK,$@)
+	$(Q)$(CC) -o $@ $< $(call libs_for,journal) $(ALL_LDFLAGS) $(LIBS) $(BENCH_LIBS_$*) -lm
 
 .PHONY: install
 install: $(B)/tallyman

@@ -40,10 +40,9 @@ static const char *message_of(int code)
         return "The request body is too large.";
     case ERR_OVERLOADED:
         return "Too many request bodies are in flight. Try again later.";
-    case ERR_REQUEST_TIMEOUT:
-        return "The request arrived too slowly.";
     default:
-        return "The request cannot be served.";
+        ensure(false);
+        return "";
     }
 }
 

@@ -283,8 +283,8 @@ static bool may_receive(const struct http_conn *c)
 
 void http_conn_run(struct http_conn *c)
 {
-    if (c->dead || (c->state == HTTP_CONN_HEAD && http_conn_blocked(c)) ||
-        c->state == HTTP_CONN_ADMISSION) {
+    ensure(!c->dead);
+    if ((c->state == HTTP_CONN_HEAD && http_conn_blocked(c)) || c->state == HTTP_CONN_ADMISSION) {
         return;
     }
     c->head_start_ms = 0; /* it waited for us, not for the client */

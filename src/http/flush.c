@@ -238,9 +238,7 @@ static void finish(struct http_conn *c)
 
 void http_conn_flush(struct http_conn *c)
 {
-    if (c->dead) {
-        return;
-    }
+    ensure(!c->dead);
     if (!c->shut && !send_ready(c)) {
         return;
     }

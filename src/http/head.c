@@ -86,7 +86,6 @@ struct take {
     struct http_head *h;
     unsigned cap;
     struct slice target;
-    bool overflow;
 };
 
 static int take_target(http_parser *parser, const char *at, size_t n)
@@ -101,10 +100,7 @@ static int take_name(http_parser *parser, const char *at, size_t n)
 {
     struct take *t = parser->data;
 
-    if (t->h->field_count == t->cap) {
-        t->overflow = true;
-        return 1;
-    }
+    ensure(t->h->field_count < t->cap); /* the scan has counted the lines */
     t->h->fields[t->h->field_count] = (struct http_field){.name = slice_of(at, n)};
     t->h->field_count++;
     return 0;
@@ -114,9 +110,7 @@ static int take_value(http_parser *parser, const char *at, size_t n)
 {
     struct take *t = parser->data;
 
-    if (t->h->field_count == 0) {
-        return 1;
-    }
+    ensure(t->h->field_count != 0);
     while (n != 0 && (at[n - 1] == ' ' || at[n - 1] == '\t')) {
         n--;
     }
@@ -143,14 +137,11 @@ static int split(struct take *t, http_parser *parser, const char *p, size_t n)
 
     http_parser_init(parser, HTTP_REQUEST);
     parser->data = t;
-    if (http_parser_execute(parser, &settings, "GET", 3) != 3) {
-        return ERR_BAD_REQUEST;
-    }
+    ensure(http_parser_execute(parser, &settings, "GET", 3) == 3);
     if (http_parser_execute(parser, &settings, p, n) == n && HTTP_PARSER_ERRNO(parser) == HPE_OK) {
         return 0;
     }
     code = HTTP_PARSER_ERRNO(parser);
-    ensure(!t->overflow); /* the scan has counted the lines */
     return code == HPE_INVALID_TRANSFER_ENCODING ? ERR_NOT_IMPLEMENTED : ERR_BAD_REQUEST;
 }
 
@@ -368,9 +359,7 @@ static int check_fields(struct http_head *h)
         struct http_field *field = &h->fields[i];
         int got;
 
-        if (field->name.len == 0) {
-            return ERR_BAD_REQUEST;
-        }
+        ensure(field->name.len != 0); /* lower_names has seen to it */
         got = take_field(h, &f, field);
         if (got != 0) {
             return got;

@@ -343,13 +343,16 @@ static void dispatch(struct http_server *s, const struct epoll_event *ev)
 /* Runs what was runnable at the start; what becomes runnable by it waits for the next turn. */
 static void run_runnable(struct http_server *s)
 {
-    struct http_conn_list now = TAILQ_HEAD_INITIALIZER(now);
+    struct http_conn *c;
+    unsigned count = 0;
 
-    TAILQ_CONCAT(&now, &s->runnable, runnable_link);
-    while (!TAILQ_EMPTY(&now)) {
-        struct http_conn *c = TAILQ_FIRST(&now);
-
-        TAILQ_REMOVE(&now, c, runnable_link);
+    TAILQ_FOREACH(c, &s->runnable, runnable_link)
+    {
+        count++;
+    }
+    for (; count != 0 && !TAILQ_EMPTY(&s->runnable); count--) {
+        c = TAILQ_FIRST(&s->runnable);
+        TAILQ_REMOVE(&s->runnable, c, runnable_link);
         c->runnable = false;
         http_conn_run(c);
     }

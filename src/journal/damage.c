@@ -7,7 +7,6 @@
  * batch_digest is remembered, so the thousands of lines of one broken batch cost one look. */
 #include "journal/damage.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 #include "journal/chain.h"
@@ -17,6 +16,11 @@
 #include "os/os.h"
 
 #define REGION_MAX (UINT64_C(1) << 30)
+
+static int shrunk(struct err *e)
+{
+    return err_set(e, ERR_NOT_READY, "tail.ndjson became shorter while it was read");
+}
 
 int damage_data_end(int fd, uint64_t from, uint64_t size, uint64_t *end, struct err *e)
 {
@@ -31,7 +35,7 @@ int damage_data_end(int fd, uint64_t from, uint64_t size, uint64_t *end, struct 
         uint64_t want = size - at < piece_max ? size - at : piece_max;
         int64_t n = os_pread_full(fd, piece, (size_t)want, at);
         if (n <= 0) {
-            r = err_os(e, n < 0 ? (int)n : -EIO, "read", "tail.ndjson");
+            r = n < 0 ? err_os(e, (int)n, "read", "tail.ndjson") : shrunk(e);
             break;
         }
         for (int64_t i = n; i > 0; i--) {
@@ -136,7 +140,7 @@ int damage_read(int fd, uint64_t from, uint64_t to, char **out, struct err *e)
     int64_t n = os_pread_full(fd, p, (size_t)(to - from), from);
     if (n != (int64_t)(to - from)) {
         free(p);
-        return err_os(e, n < 0 ? (int)n : -EIO, "read", "tail.ndjson");
+        return n < 0 ? err_os(e, (int)n, "read", "tail.ndjson") : shrunk(e);
     }
     *out = p;
     return 0;

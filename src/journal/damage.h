@@ -8,7 +8,8 @@
  * group that was complete),
  *   - proven batches of two different groups,
  *   - a proven batch of a group older than the last one before the invalid bytes.
- * Everything here reads only. Blocks. */
+ * Everything here reads only. Blocks. ERR_NOT_READY: the file became shorter meanwhile (a server
+ * beside us trimmed it in a rotation): look again. */
 #ifndef JOURNAL_DAMAGE_H
 #define JOURNAL_DAMAGE_H
 

@@ -1,17 +1,20 @@
-/* index: where batch keys are, and what each closed generation holds (ARCHITECTURE 2.4). Not truth: every file here
- * can be rebuilt from the journal, is checked before it is believed, and is replaced when it disagrees.
+/* index: where batch keys are, and what each closed generation holds (ARCHITECTURE 2.4). Not truth:
+ * every file here can be rebuilt from the journal, is checked before it is believed, and is
+ * replaced when it disagrees.
  *
- * Batch keys: a hash table for the active generation, one immutable sorted run per closed one, runs merged eight at a time. A hit is a
- * hint: the caller compares the stored line. Per closed generation a checksummed summary.
+ * Batch keys: a hash table for the active generation, one immutable sorted run per closed one, runs
+ * merged eight at a time. A hit is a hint: the caller compares the stored line. Per closed
+ * generation a checksummed summary.
  *
  * Files, all written to a temporary name, synced, renamed, directory synced:
- *   index/keys-FFFFFFFF-TTTTTTTT.run   keys of the generations with ordinals F..T (decimal, 8 digits)
- *   index/gen-NNNNNNNN.sum             summary of generation N
+ *   index/keys-FFFFFFFF-TTTTTTTT.run   keys of the generations with ordinals F..T (decimal, 8
+ * digits) index/gen-NNNNNNNN.sum             summary of generation N
  *
- * Threads: the loop thread calls everything here, but for index_summary_load, which any thread may call. With
- * `background` a thread of its own writes runs and summaries and merges; without it (tests, recovery tools) the
- * same work is done inside the calls. A failure to write is logged and counted (INDEX_FAILURES), never an error of an append:
- * the keys stay in memory until a later attempt succeeds. */
+ * Threads: the loop thread calls everything here, but for index_summary_load, which any thread may
+ * call. With `background` a thread of its own writes runs and summaries and merges; without it
+ * (tests, recovery tools) the same work is done inside the calls. A failure to write is logged and
+ * counted (INDEX_FAILURES), never an error of an append: the keys stay in memory until a later
+ * attempt succeeds. */
 #ifndef JOURNAL_INDEX_H
 #define JOURNAL_INDEX_H
 
@@ -56,33 +59,40 @@ struct index_generation {
     uint64_t bytes;
 };
 
-/* Opens dir (made when missing). closed[0..count) are the closed generations in log order. Removes temporary files and everything
- * that does not fit them. keys_known[i] tells whether a usable run covers generation i: a run is used when its header and checksums hold
- * (the whole file is checked here) and its first and last ids are those of the generations it names. NULL with *e only for
+/* Opens dir (made when missing). closed[0..count) are the closed generations in log order. Removes
+ * temporary files and everything that does not fit them. keys_known[i] tells whether a usable run
+ * covers generation i: a run is used when its header and checksums hold (the whole file is checked
+ * here) and its first and last ids are those of the generations it names. NULL with *e only for
  * want of memory or when dir itself cannot be made or listed. */
 struct index *index_open(const char *dir, const struct index_generation *closed, uint32_t count,
                          bool *keys_known, bool background, struct err *e);
-/* Waits for the background thread, then frees everything. Unwritten keys are dropped (they are in the journal). */
+/* Waits for the background thread, then frees everything. Unwritten keys are dropped (they are in
+ * the journal). */
 void index_close(struct index *ix);
 
 /* Adds a key to the active table. ERR_NO_MEMORY leaves it as it was. */
 int index_insert(struct index *ix, const struct index_key *key) MUST_CHECK;
-/* Takes back a key that was inserted since the last index_close_generation (a group that failed). */
+/* Takes back a key that was inserted since the last index_close_generation (a group that failed).
+ */
 void index_remove(struct index *ix, const struct index_key *key);
 
 /* Called for each candidate; returns > 0 to stop (found), 0 to go on, negative ERR_ to fail. */
 typedef int index_visit_fn(void *ctx, const struct index_key *key);
-/* All keys with this fingerprint: active table, tables not yet written, runs. Returns what the visitor returned last (0: none
- * wanted), or ERR_IO / ERR_CORRUPT when a run could not be read: then nothing may be concluded, and no new key accepted. */
-int index_find(struct index *ix, const uint8_t fingerprint[16], index_visit_fn *fn, void *ctx) MUST_CHECK;
+/* All keys with this fingerprint: active table, tables not yet written, runs. Returns what the
+ * visitor returned last (0: none wanted), or ERR_IO / ERR_CORRUPT when a run could not be read:
+ * then nothing may be concluded, and no new key accepted. */
+int index_find(struct index *ix, const uint8_t fingerprint[16], index_visit_fn *fn,
+               void *ctx) MUST_CHECK;
 
-/* The active generation is closed: its table is set aside and written as a run, and its summary with it (file_sha256 is computed here
- * from the file at path, which is final). s->streams are copied. with_keys false: only the summary. The caller then goes on inserting keys of the next one. */
+/* The active generation is closed: its table is set aside and written as a run, and its summary
+ * with it (file_sha256 is computed here from the file at path, which is final). s->streams are
+ * copied. with_keys false: only the summary. The caller then goes on inserting keys of the next
+ * one. */
 int index_close_generation(struct index *ix, const struct index_summary *s, const char *path,
                            bool with_keys, struct err *e) MUST_CHECK;
 
-/* Reads and checks the summary of generation n. ERR_NOT_FOUND when missing, ERR_CORRUPT when it does not hold or does not fit
- * `expect`, ERR_IO, ERR_NO_MEMORY. */
+/* Reads and checks the summary of generation n. ERR_NOT_FOUND when missing, ERR_CORRUPT when it
+ * does not hold or does not fit `expect`, ERR_IO, ERR_NO_MEMORY. */
 int index_summary_load(const char *dir, uint32_t n, const struct index_generation *expect,
                        struct index_summary *out, struct err *e) MUST_CHECK;
 void index_summary_free(struct index_summary *s);

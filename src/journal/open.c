@@ -2,11 +2,11 @@
  *
  * Order of making a journal: directories, an empty tail, their directory entries, and last the
  * manifest, whose LF is the commit point. A crash before it leaves a directory without events that
- * is made again. Order of opening: lock; manifest; list pending/; sync tail and directories and
- * drop the tail's page cache, so that what is believed is what the device holds (RELIABILITY R6);
- * finish a cut rotation; summaries and keys of closed generations (rebuilt where they are missing);
- * recover the tail; then appends may come. Clean close: trim the tail and sync it. No padding then
- * says "closed cleanly". A poisoned journal is left as it is. */
+ * is made again. Order of opening: lock; manifest; list pending/; sync manifest, tail and
+ * directories and drop the page cache of both files, so that what is believed is what the device
+ * holds (RELIABILITY R6); finish a cut rotation; summaries and keys of closed generations (rebuilt
+ * where they are missing); recover the tail; then appends may come. Clean close: trim the tail and
+ * sync it. No padding then says "closed cleanly". A poisoned journal is left as it is. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -104,12 +104,35 @@ static int create(struct journal *j, struct err *e)
     return r != 0 ? r : layout_write_manifest(&j->layout, e);
 }
 
+/* What the last process wrote of the manifest is durable, or forgotten: after a sync of it that
+ * failed the page cache shows what the device does not hold. */
+static int settle_manifest(struct journal *j, struct err *e)
+{
+    int fd = os_open(j->layout.manifest, O_RDONLY, 0);
+    if (fd == -ENOENT) {
+        return 0;
+    }
+    if (fd < 0) {
+        return err_os(e, fd, "open", "manifest.jsonl");
+    }
+    int r = os_fsync(fd);
+    if (r == 0) {
+        r = os_drop_cache(fd);
+    }
+    (void)os_close(fd);
+    return r < 0 ? err_os(e, r, "sync", "manifest.jsonl") : 0;
+}
+
 static int check_manifest(struct journal *j, struct err *e)
 {
     enum layout_manifest state;
     uint64_t good;
     uint64_t size;
-    int r = layout_read_manifest(&j->layout, &state, &good, &size, e);
+    int r = settle_manifest(j, e);
+    if (r != 0) {
+        return r;
+    }
+    r = layout_read_manifest(&j->layout, &state, &good, &size, e);
     if (r != 0) {
         return r;
     }
@@ -400,8 +423,9 @@ int journal_open(const char *dir, const struct journal_options *options, struct 
     j->streams = streams_new();
     r = j->streams == NULL ? err_set(e, ERR_NO_MEMORY, "no memory for streams")
                            : layout_make(&j->layout, dir, e);
-    if (r == 0 && os_mkdir_exist_ok(j->layout.root, 0700) < 0) {
-        r = err_set(e, ERR_IO, "cannot make directory %s", j->layout.root);
+    if (r == 0) {
+        int made = os_mkdir_exist_ok(j->layout.root, 0700);
+        r = made < 0 ? err_os(e, made, "make directory", j->layout.root) : 0;
     }
     if (r == 0) {
         r = take_lock(j, e);

@@ -237,5 +237,8 @@ int journal_recover_tail(struct journal *j, int fd, struct err *e)
     if (j->any_group && j->last_ms >= TIMEFMT_MS_END) {
         return err_set(e, ERR_UNSUPPORTED, "the last event id is of a time past the year 9999");
     }
+    if (j->any_group && j->last_group >= EVENT_ID_GROUP_MAX) {
+        return err_set(e, ERR_UNSUPPORTED, "the last event id leaves no room for one behind it");
+    }
     return pad(j, size, e);
 }

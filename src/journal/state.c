@@ -137,7 +137,8 @@ void journal_tick(struct journal *j)
     }
     struct err failure = {0};
     enum spare_state state = spare_peek(&j->spare, &failure);
-    if (state == SPARE_FAILED && failure.code == ERR_NO_SPACE) {
+    /* A rotation that met the failure has taken it: the spare is idle then. */
+    if (state == SPARE_IDLE || (state == SPARE_FAILED && failure.code == ERR_NO_SPACE)) {
         spare_request(&j->spare);
     } else if (state == SPARE_READY && j->group_events == 0) {
         journal_set_no_space(j, false, "");

@@ -93,11 +93,13 @@ static void check_keys(struct verify *v)
 
 /* ---- the walk ---- */
 
-static void step(struct verify *v, const struct scan_batch *b)
+static void count_batch(struct verify *v, const struct scan_batch *b)
 {
-    v->done_bytes += b->bytes;
+    v->report->batches_checked++;
+    v->report->events_checked += b->events;
+    v->report->bytes_checked += b->bytes;
     if (v->progress != NULL) {
-        v->progress(v->progress_ctx, v->done_bytes, v->total_bytes);
+        v->progress(v->progress_ctx, v->report->bytes_checked, v->total_bytes);
     }
 }
 
@@ -112,14 +114,11 @@ static int walk(struct verify *v, struct scan *s, struct uuid *first, bool *any,
             *first = b.first_id;
             *any = true;
         }
-        v->report->batches_checked++;
-        v->report->events_checked += b.events;
-        v->report->bytes_checked += b.bytes;
+        count_batch(v, &b);
         r = add_key(v, &b, e);
         if (r != 0) {
             return r;
         }
-        step(v, &b);
     }
     return r;
 }
@@ -165,11 +164,14 @@ static int check_closed(struct verify *v, const struct layout_generation *g, str
     return r;
 }
 
-/* Invalid bytes at s->offset of the tail. 1: they were in flight and are whole now; 0: judged. */
-static int judge_tail(struct verify *v, struct scan *s, int result, struct err *e)
+/* Is what begins at s->offset of the tail damage? *any: there are bytes other than zero at all. */
+static int look_behind(struct verify *v, const struct scan *s, bool *any, bool *damaged,
+                       struct err *e)
 {
-    uint64_t end = s->offset;
     struct os_stat st;
+    uint64_t end = s->offset;
+    *any = false;
+    *damaged = false;
     int r = os_fstat(v->tail_fd, &st);
     if (r < 0) {
         return err_os(e, r, "stat", "tail.ndjson");
@@ -178,45 +180,54 @@ static int judge_tail(struct verify *v, struct scan *s, int result, struct err *
     if (r != 0 || end == s->offset) {
         return r;
     }
-    char last = '\0';
-    int64_t n = os_pread_full(v->tail_fd, &last, 1, st.size - 1);
-    if (n < 0) {
-        return err_os(e, (int)n, "read", "tail.ndjson");
+    *any = true;
+    if (end == st.size) {
+        *damaged = true; /* closed cleanly, so there is no torn group */
+        return 0;
     }
-    bool damaged = last != '\0';
     char *bytes = NULL;
-    if (!damaged) {
-        r = damage_read(v->tail_fd, s->offset, end, &bytes, e);
-        if (r == 0) {
-            r = damage_find(v->tail_fd, s->offset, slice_of(bytes, (size_t)(end - s->offset)),
-                            s->has_last ? &s->last_id : NULL, &damaged, e);
-        }
-        free(bytes);
+    r = damage_read(v->tail_fd, s->offset, end, &bytes, e);
+    if (r == 0) {
+        r = damage_find(v->tail_fd, s->offset, slice_of(bytes, (size_t)(end - s->offset)),
+                        s->has_last ? &s->last_id : NULL, damaged, e);
     }
-    if (r != 0) {
+    free(bytes);
+    return r;
+}
+
+/* Beside a server what was half there may be whole by now. 1: it is, and was counted. */
+static int scan_again(struct verify *v, struct scan *s, struct err *e)
+{
+    struct scan_batch b;
+    buf_clear(&s->window);
+    int r = scan_next(s, &b, NULL, NULL, e);
+    if (r != 1) {
+        return r == ERR_CORRUPT ? 0 : r;
+    }
+    count_batch(v, &b);
+    r = add_key(v, &b, e);
+    return r == 0 ? 1 : r;
+}
+
+/* Invalid bytes at s->offset of the tail, or none. 1: they were in flight and are whole now; 0:
+ * judged. */
+static int judge_tail(struct verify *v, struct scan *s, int result, struct err *e)
+{
+    bool any;
+    bool damaged;
+    enum scan_fault fault = result == ERR_CORRUPT ? s->fault : SCAN_FAULT_NONE;
+    const char *why = result == ERR_CORRUPT ? s->why : "bytes behind the end of the data";
+    int r = look_behind(v, s, &any, &damaged, e);
+    if (v->report->live && (r == ERR_NOT_READY || (r == 0 && any))) {
+        bool shrunk = r == ERR_NOT_READY;
+        r = scan_again(v, s, e);
+        damaged = damaged && !shrunk;
+    }
+    if (r != 0 || !any) {
         return r;
     }
-    if (v->report->live) {
-        struct scan_batch b;
-        struct err ignored;
-        uint64_t at = s->offset;
-        buf_clear(&s->window); /* read it anew */
-        r = scan_next(s, &b, NULL, NULL, &ignored);
-        if (r == 1) {
-            v->report->batches_checked++;
-            v->report->events_checked += b.events;
-            return add_key(v, &b, e) == 0 ? 1 : e->code;
-        }
-        ensure(s->offset == at);
-        if (r != 0 && r != ERR_CORRUPT) {
-            *e = ignored;
-            return r;
-        }
-    }
     if (damaged) {
-        verify_fail(v, fault_of(result == ERR_CORRUPT ? s->fault : SCAN_FAULT_NONE, VERIFY_TAIL),
-                    "journal/tail.ndjson", true, s->offset,
-                    result == ERR_CORRUPT ? s->why : "bytes behind the end of the data");
+        verify_fail(v, fault_of(fault, VERIFY_TAIL), "journal/tail.ndjson", true, s->offset, why);
     } else if (!v->report->live) {
         char text[64];
         (void)snprintf(text, sizeof text, "journal/tail.ndjson@%llu",

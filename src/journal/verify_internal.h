@@ -14,7 +14,7 @@ struct verify {
     struct verify_report *report;
     verify_progress_fn *progress;
     void *progress_ctx;
-    uint64_t done_bytes, total_bytes;
+    uint64_t total_bytes;
     struct layout_generation *closed;
     uint32_t closed_count;
     int tail_fd; /* -1: none */

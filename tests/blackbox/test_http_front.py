@@ -961,6 +961,46 @@ def test_many_connections(probe_binary):
             assert time.monotonic() < end
 
 
+def test_crowds_of_refused_connections(probe_binary):
+    """Only so many refused ones may linger; the others are closed at once."""
+    with Probe(probe_binary, "--connections_max=1") as probe:
+        with probe.connect() as first:
+            first.send(request("GET /open"))
+            assert first.answer().status == 200
+            late = [probe.connect() for _ in range(150)]
+            refused = 0
+            for client in late:
+                try:
+                    refused += client.answer().status == 503
+                except (ConnectionResetError, AssertionError):
+                    pass
+            assert refused >= 64
+            first.send(request("GET /open"))
+            assert first.answer().status == 200
+            for client in late:
+                client.socket.close()
+
+
+def test_many_requests_at_once(probe_binary):
+    with Probe(probe_binary, "--workers=1") as probe:
+        with probe.connect() as first:
+            first.send(request("GET /worker?ms=800"))
+            clients = [probe.connect() for _ in range(700)]
+            for client in clients:
+                client.send(request("POST /worker?then=1", body=b"x"))
+            assert all(client.answer().body == b"x" for client in clients)
+            for client in clients:
+                client.socket.close()
+
+
+def test_a_client_that_never_closes_is_closed(probe_binary):
+    with Probe(probe_binary) as probe:
+        with probe.connect() as client:
+            client.send(request("GET /open", "Connection: close"))
+            assert client.answer().status == 200
+            probe.wait_for(lambda s: s["connections"] == 1, "the end of lingering")
+
+
 def test_unix_socket_has_room_when_tcp_is_full(probe_binary, tmp_path):
     with Probe(probe_binary, "--connections_max=5", unix=str(tmp_path / "s")) as probe:
         clients = [probe.connect() for _ in range(5)]

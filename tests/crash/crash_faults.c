@@ -32,7 +32,7 @@ static const struct way ways[] = {
     {"EDQUOT", {.kind = FAULT_ERROR, .error = EDQUOT}},
     {"EMFILE", {.kind = FAULT_ERROR, .error = EMFILE}},
     {"ENOMEM", {.kind = FAULT_ERROR, .error = ENOMEM}},
-    {"EACCES", {.kind = FAULT_ERROR, .error = EACCES}},
+    {"EPERM", {.kind = FAULT_ERROR, .error = EPERM}},
     {"short", {.kind = FAULT_SHORT}},
 };
 
@@ -78,6 +78,11 @@ static bool open_and_check(struct test *t, struct kit_ledger *l, const char *wha
     char why[KIT_WHY];
     t->opens++;
     int r = journal_open(SCENARIO_DIR, &scenario_options, out, &e);
+    if (r == ERR_NO_SPACE && l->frontier_count == 0) {
+        /* A journal that was never made needs space; one with events must open without. */
+        (void)os_unlink(SCENARIO_BALLAST);
+        r = journal_open(SCENARIO_DIR, &scenario_options, out, &e);
+    }
     if (r != 0) {
         *out = NULL;
         (void)snprintf(why, sizeof why, "open: %s: %s", err_name(r), e.text);

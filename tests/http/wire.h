@@ -17,14 +17,15 @@
 #include <time.h>
 
 #include "base/ensure.h"
-#include "http/http.h"
+#include "http/conn.h"
 #include "os/os.h"
 
 #define WIRE_EPOLL    1000
 #define WIRE_WAKE     1001
 #define WIRE_LISTENER 1002
 #define WIRE_CONN     1003
-#define WIRE_FDS      4
+#define WIRE_SIGNAL   1004
+#define WIRE_FDS      5
 #define WIRE_TURNS    200000 /* more than any scenario takes: a loop that spins is a failure */
 
 struct wire {
@@ -50,6 +51,8 @@ struct wire {
     bool watched[WIRE_FDS];
     unsigned wait_fails_at; /* a turn whose epoll_wait fails; 0: none */
     unsigned calls;         /* that can fail, so far */
+    unsigned fail_count;    /* how many calls in a row fail; 0 counts as 1 */
+    uint64_t real_ms;       /* the wall clock; 0: some day in 2025 */
     unsigned fail_at;       /* counted from 1; 0: none */
     int fail_with;          /* positive errno */
     bool failed;
@@ -62,12 +65,16 @@ static atomic_bool wire_awake;
 /* Counts a call that may fail; the negative errno when it must. */
 static int wire_fault(const char *name)
 {
+    unsigned last = wire.fail_at + (wire.fail_count == 0 ? 0 : wire.fail_count - 1);
+
     wire.calls++;
-    if (wire.calls != wire.fail_at) {
+    if (wire.calls < wire.fail_at || wire.calls > last) {
         return 0;
     }
+    if (!wire.failed) {
+        wire.failed_name = name;
+    }
     wire.failed = true;
-    wire.failed_name = name;
     return -wire.fail_with;
 }
 
@@ -78,7 +85,7 @@ static uint64_t wire_clock_mono_ns(void)
 
 static uint64_t wire_clock_real_ms(void)
 {
-    return 1764493200000;
+    return wire.real_ms == 0 ? 1764493200000 : wire.real_ms;
 }
 
 static int wire_raise_nofile(uint64_t *limit)
@@ -99,6 +106,15 @@ static int wire_eventfd(void)
     int failed = wire_fault("eventfd");
 
     return failed != 0 ? failed : WIRE_WAKE;
+}
+
+static int wire_signalfd(const int *signals, int count)
+{
+    int failed = wire_fault("signalfd");
+
+    ensure(count == 2);
+    ensure(signals[0] != signals[1]);
+    return failed != 0 ? failed : WIRE_SIGNAL;
 }
 
 static int wire_socket(int domain, int type, int protocol)
@@ -212,6 +228,8 @@ static bool wire_ready(int i)
         return atomic_load(&wire_awake);
     case WIRE_LISTENER:
         return in && !wire.accepted;
+    case WIRE_SIGNAL:
+        return false;
     default:
         return (in && (wire.in_at < wire.in_len || wire.ends || wire.server_ended)) ||
                ((wire.events[i] & EPOLLOUT) != 0 && !wire.stuck_out);
@@ -234,11 +252,13 @@ static int wire_epoll_wait(int ep, struct epoll_event *ev, int max, int timeout_
             count++;
         }
     }
-    if (count == 0 && timeout_ms > 0) {
-        struct timespec moment = {.tv_nsec = 20000};
+    wire.now_ms += wire.turns % 64 == 0 ? 1 : 0; /* a loop that spins does it in time */
+    if (count == 0 && wire.server->jobs != 0) {
+        struct timespec moment = {.tv_nsec = 100000};
 
+        (void)nanosleep(&moment, NULL); /* a worker is at work; its time does not count */
+    } else if (count == 0 && timeout_ms > 0) {
         wire.now_ms += (uint64_t)timeout_ms;
-        (void)nanosleep(&moment, NULL); /* for worker threads, where there are any */
     }
     if (wire.closed || wire.now_ms > 3600000) {
         http_stop(wire.server);
@@ -327,6 +347,7 @@ static int wire_run(const struct http_config *config, struct err *e)
     table.raise_nofile = wire_raise_nofile;
     table.epoll_create = wire_epoll_create;
     table.eventfd = wire_eventfd;
+    table.signalfd = wire_signalfd;
     table.socket = wire_socket;
     table.bind = wire_bind;
     table.listen = wire_listen;

@@ -89,6 +89,18 @@ struct envelope {
     struct slice batch_id, events, source, precondition, v; /* ptr NULL: absent */
 };
 
+/* Bytes of valid UTF-8 that fit into max without ending inside of a character. */
+static size_t cut_length(struct slice s, size_t max)
+{
+    if (s.len <= max) {
+        return s.len;
+    }
+    while (max > 0 && ((unsigned char)s.ptr[max] & 0xc0) == 0x80) {
+        max--;
+    }
+    return max;
+}
+
 /* A closed object: every member must be one of names. ERR_INVALID_REQUEST names the stranger. */
 static int take_members(struct slice object, const char *const *names, struct slice *const *out,
                         size_t count, const char *where, struct err *e)
@@ -103,7 +115,7 @@ static int take_members(struct slice object, const char *const *names, struct sl
         }
         if (i == count) {
             return err_set(e, ERR_INVALID_REQUEST, "unknown member \"%.*s\" in %s",
-                           (int)(name.len > 64 ? 64 : name.len), name.ptr, where);
+                           (int)cut_length(name, 64), name.ptr, where);
         }
         *out[i] = value;
     }
@@ -326,6 +338,7 @@ static int read_events(struct parse *p, const struct envelope *env, struct journ
     bool foreign = false;
     while (json_next_element(&it, &value)) {
         if (n == JOURNAL_BATCH_EVENTS_MAX) {
+            buf_clear(extra);
             return err_set(e, ERR_BODY_TOO_LARGE, "a batch has at most %d events",
                            JOURNAL_BATCH_EVENTS_MAX);
         }
@@ -349,6 +362,7 @@ static int read_events(struct parse *p, const struct envelope *env, struct journ
         return err_set(e, ERR_INVALID_BATCH, "events must not be empty");
     }
     if (foreign) {
+        buf_clear(extra);
         return err_set(e, ERR_INVALID_BATCH,
                        "every event must use the stream of stream_precondition");
     }
@@ -412,20 +426,11 @@ static int screen_failed(int code, const struct canon_error *ce, struct buf *ext
                       (unsigned long long)ce->offset, ce->path[0] != '\0' ? ", in " : "", ce->path);
 }
 
-int parse_batch(struct parse *p, struct slice body, size_t canonical_max_bytes,
-                struct journal_batch *batch, struct buf *extra, struct err *e)
+static int read_batch(struct parse *p, struct journal_batch *batch, struct buf *extra,
+                      struct err *e)
 {
-    struct canon_error ce;
     struct envelope env;
-    *batch = (struct journal_batch){0};
-    buf_clear(extra);
-    buf_clear(&p->canonical);
-    p->canonical.limit = canonical_max_bytes;
-    int r = canon_json(p->canon, body, &p->canonical, &ce);
-    if (r != 0) {
-        return screen_failed(r, &ce, extra, e);
-    }
-    r = read_envelope(buf_slice(&p->canonical), &env, e);
+    int r = read_envelope(buf_slice(&p->canonical), &env, e);
     if (r == 0) {
         r = read_precondition(&env, batch, e);
     }
@@ -441,4 +446,32 @@ int parse_batch(struct parse *p, struct slice body, size_t canonical_max_bytes,
         r = read_events(p, &env, batch, extra, e);
     }
     return r == 0 ? digest(p, batch, e) : r;
+}
+
+/* A message that had to be cut to its field may end inside of a character of the client's. */
+static void end_at_character(struct err *e)
+{
+    size_t bad;
+    if (!utf8_valid(slice_cstr(e->text), &bad)) {
+        e->text[bad] = '\0';
+    }
+}
+
+int parse_batch(struct parse *p, struct slice body, size_t canonical_max_bytes,
+                struct journal_batch *batch, struct buf *extra, struct err *e)
+{
+    struct canon_error ce;
+    *batch = (struct journal_batch){0};
+    buf_clear(extra);
+    buf_clear(&p->canonical);
+    p->canonical.limit = canonical_max_bytes;
+    int r = canon_json(p->canon, body, &p->canonical, &ce);
+    r = r != 0 ? screen_failed(r, &ce, extra, e) : read_batch(p, batch, extra, e);
+    if (extra->failed) {
+        r = err_set(e, ERR_NO_MEMORY, "no memory to name the invalid events");
+    }
+    if (r != 0) {
+        end_at_character(e);
+    }
+    return r;
 }

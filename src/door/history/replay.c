@@ -260,14 +260,23 @@ static int step(struct replay *rp)
     return 0;
 }
 
+/* What is left is less than a piece, so moving it to the front is cheap; without it the buffer
+ * would grow to the size of the whole answer. */
+static void drop_sent(struct replay *rp)
+{
+    size_t left = rp->out.len - rp->sent;
+    if (rp->sent > 0) {
+        memmove(rp->out.ptr, rp->out.ptr + rp->sent, left);
+        rp->out.len = left;
+        rp->sent = 0;
+    }
+}
+
 static int64_t replay_read(void *ctx, char *p, size_t cap)
 {
     struct replay *rp = ctx;
     while (rp->out.len - rp->sent < cap && !rp->ended) {
-        if (rp->sent == rp->out.len) {
-            buf_clear(&rp->out);
-            rp->sent = 0;
-        }
+        drop_sent(rp);
         int r = step(rp);
         if (r != 0) {
             return r;
@@ -323,10 +332,6 @@ void history_replay_request(void *ctx, struct http_request *req)
 {
     struct history *h = ctx;
     struct err e = {0};
-    if (h->replays >= h->options.replays_max) {
-        http_answer_error(req, ERR_OVERLOADED, "too many replays are under way", (struct slice){0});
-        return;
-    }
     struct replay *rp = calloc(1, sizeof *rp);
     if (rp == NULL) {
         http_answer_error(req, ERR_OVERLOADED, "no memory for a replay", (struct slice){0});
@@ -339,6 +344,9 @@ void history_replay_request(void *ctx, struct http_request *req)
     int r = read_params(rp, req, &e);
     if (r != 0) {
         history_answer_err(req, &e);
+        replay_close(rp);
+    } else if (h->replays > h->options.replays_max) {
+        http_answer_error(req, ERR_OVERLOADED, "too many reads are under way", (struct slice){0});
         replay_close(rp);
     } else if (!http_work(req, open_work, open_done, rp)) {
         http_answer_error(req, ERR_OVERLOADED, "too many reads are waiting", (struct slice){0});

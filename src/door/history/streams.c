@@ -202,10 +202,6 @@ void history_streams_request(void *ctx, struct http_request *req)
 {
     struct history *h = ctx;
     struct err e = {0};
-    if (h->replays >= h->options.replays_max) {
-        http_answer_error(req, ERR_OVERLOADED, "too many reads are under way", (struct slice){0});
-        return;
-    }
     struct streams_page *pg = calloc(1, sizeof *pg);
     if (pg == NULL) {
         http_answer_error(req, ERR_OVERLOADED, "no memory for a page of streams",
@@ -218,6 +214,9 @@ void history_streams_request(void *ctx, struct http_request *req)
     int r = read_params(pg, req, &e);
     if (r != 0) {
         history_answer_err(req, &e);
+        page_free(pg);
+    } else if (h->replays > h->options.replays_max) {
+        http_answer_error(req, ERR_OVERLOADED, "too many reads are under way", (struct slice){0});
         page_free(pg);
     } else if (!http_work(req, page_work, page_done, pg)) {
         http_answer_error(req, ERR_OVERLOADED, "too many reads are waiting", (struct slice){0});

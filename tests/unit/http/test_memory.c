@@ -62,7 +62,8 @@ void *realloc(void *p, size_t n)
 
 #define H "Host: localhost\r\n"
 
-static const char script[] = "GET / HTTP/1.1\r\n" H "A: b\r\nC: d\r\n\r\n"
+static const char script[] = "GET /stream HTTP/1.1\r\n" H "\r\n"
+                             "GET / HTTP/1.1\r\n" H "A: b\r\nC: d\r\n\r\n"
                              "POST / HTTP/1.1\r\n" H "Content-Length: 5\r\n\r\nfirst"
                              "POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunked\r\n\r\n"
                              "3\r\nsec\r\n3;x\r\nond\r\n0\r\nT: r\r\n\r\n"
@@ -70,7 +71,34 @@ static const char script[] = "GET / HTTP/1.1\r\n" H "A: b\r\nC: d\r\n\r\n"
                              "GET /nowhere?a=b HTTP/1.1\r\n" H "\r\n"
                              "GET / HTTP/1.1\r\n" H "Origin: x\r\n\r\n"
                              "POST / HTTP/1.1\r\n" H "Expect: 100-continue\r\n"
-                             "Content-Length: 5000\r\n\r\n";
+                             "Content-Length: 140000\r\n\r\n";
+
+static void posted(void *ctx)
+{
+    (void)ctx;
+}
+
+static int64_t read_piece(void *ctx, char *p, size_t cap)
+{
+    unsigned *left = ctx;
+
+    if (*left == 0) {
+        return 0;
+    }
+    (*left)--;
+    memset(p, 'z', cap < 1000 ? cap : 1000);
+    return cap < 1000 ? (int64_t)cap : 1000;
+}
+
+static void on_stream(void *ctx, struct http_request *req)
+{
+    static const struct http_source source = {.read = read_piece};
+    static unsigned left;
+
+    (void)ctx;
+    left = 3;
+    http_answer_stream(req, 200, "text/plain", &source, &left);
+}
 
 static void on_echo(void *ctx, struct http_request *req)
 {
@@ -79,7 +107,8 @@ static void on_echo(void *ctx, struct http_request *req)
     struct http_pairs pairs = {.rest = SLICE("a=b")};
 
     (void)ctx;
-    if (http_next_pair(&pairs, http_arena(req), &name, &value) < 0) {
+    if (http_next_pair(&pairs, http_arena(req), &name, &value) < 0 ||
+        !http_post(http_server_of(req), posted, NULL)) {
         http_answer_error(req, ERR_INTERNAL_ERROR, "No memory.", (struct slice){0});
         return;
     }
@@ -89,11 +118,13 @@ static void on_echo(void *ctx, struct http_request *req)
 
 static int run(struct buf *in)
 {
-    static const struct http_route routes[] = {{.path = "/",
-                                                .methods = HTTP_GET | HTTP_POST,
-                                                .body_max_bytes = 8192,
-                                                .on_request = on_echo}};
-    struct http_config config = {.limits = http_limits_default, .routes = routes, .route_count = 1};
+    static const struct http_route routes[] = {
+        {.path = "/",
+         .methods = HTTP_GET | HTTP_POST,
+         .body_max_bytes = 1u << 20,
+         .on_request = on_echo},
+        {.path = "/stream", .methods = HTTP_GET, .on_request = on_stream}};
+    struct http_config config = {.limits = http_limits_default, .routes = routes, .route_count = 2};
     unsigned char cut = 60;
     struct err e = {0};
     int result;
@@ -105,7 +136,7 @@ static int run(struct buf *in)
                          .cuts = &cut,
                          .cut_count = 1,
                          .send_max = 500};
-    buf_reserve(&wire.out, 1u << 16); /* the wire's own memory is not what is tested */
+    buf_reserve(&wire.out, 1u << 20); /* the wire's own memory is not what is tested */
     allocations = 0;
     failures = 0;
     armed = true;
@@ -145,13 +176,14 @@ static void test_every_allocation_fails_once(void **state)
 
     (void)state;
     buf_put_cstr(&in, script);
-    for (int i = 0; i < 5000; i++) {
+    for (int i = 0; i < 140000; i++) {
         buf_put_char(&in, 'x');
     }
+    buf_put_cstr(&in, "this is no request\r\n\r\n");
     fail_at = 0;
     assert_int_equal(run(&in), 0);
     whole = wire.out;
-    assert_true(whole.len > 5000);
+    assert_true(whole.len > 140000);
     total = allocations;
     assert_true(!COUNTED || total > 20);
     for (fail_at = 1; fail_at <= total; fail_at++) {

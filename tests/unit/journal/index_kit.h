@@ -179,6 +179,46 @@ static inline void ikit_end(struct ikit *k)
     ikit_free(k);
 }
 
+/* ---- whole files ---- */
+
+struct ikit_image {
+    uint8_t *bytes;
+    size_t size;
+};
+
+static inline void ikit_put(const struct ikit *k, const char *name, const uint8_t *bytes,
+                            size_t size)
+{
+    char path[200];
+    int fd;
+
+    ikit_join(path, k->dir, name);
+    (void)os_unlink(path); /* truncating instead makes some file systems write at once */
+    fd = os_open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(os_pwrite_all(fd, bytes, size, 0, NULL), 0);
+    assert_int_equal(os_close(fd), 0);
+}
+
+static inline struct ikit_image ikit_get(const struct ikit *k, const char *name)
+{
+    struct ikit_image image;
+    struct os_stat st;
+    char path[200];
+    int fd;
+
+    ikit_join(path, k->dir, name);
+    fd = os_open(path, O_RDONLY, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(os_fstat(fd, &st), 0);
+    image.size = st.size;
+    image.bytes = malloc(image.size);
+    assert_non_null(image.bytes);
+    assert_int_equal(os_pread_full(fd, image.bytes, image.size, 0), image.size);
+    assert_int_equal(os_close(fd), 0);
+    return image;
+}
+
 /* ---- keys ---- */
 
 static inline void ikit_fingerprint(uint8_t out[16], uint64_t n)

@@ -1,5 +1,5 @@
 /* test_index: the index against a plain model: random keys, many generations and merges, reopening,
- * leftovers, generations that changed; and how long things take. */
+ * leftovers, generations that changed. */
 #include "index_kit.h"
 #include "journal/index_table.h"
 
@@ -470,78 +470,6 @@ static void test_bad_directory(void **state)
     ikit_end(&k);
 }
 
-/* ---- figures ---- */
-
-static uint64_t lap_ms(uint64_t *since_ns)
-{
-    uint64_t now = os_clock_mono_ns();
-    uint64_t ms = (now - *since_ns) / 1000000;
-
-    *since_ns = now;
-    return ms;
-}
-
-/* Not a test of speed, but of size: a million keys in eight runs and more; the figures are printed.
- */
-static void test_million(void **state)
-{
-    enum { GENERATIONS = 15, EACH = 70000, LOOKUPS = 200000 };
-    struct ikit k;
-    struct index *ix;
-    uint64_t clock;
-    unsigned n = 0;
-
-    (void)state;
-    ikit_start(&k, 9);
-    ix = ikit_open(&k, known, false);
-    clock = os_clock_mono_ns();
-    for (uint64_t g = 0; g < GENERATIONS; g++) {
-        for (uint64_t i = 0; i < EACH; i++) {
-            struct index_key key = ikit_key(&k, g << 32 | i);
-
-            assert_int_equal(index_insert(ix, &key), 0);
-        }
-        ikit_close(&k, ix);
-    }
-    printf("%u keys in %u generations inserted, written, merged: %llu ms\n", GENERATIONS * EACH,
-           GENERATIONS, (unsigned long long)lap_ms(&clock));
-    index_close(ix);
-    (void)lap_ms(&clock);
-    ix = ikit_open(&k, known, false);
-    printf("checked and opened: %llu ms\n", (unsigned long long)lap_ms(&clock));
-    assert_int_equal(index_run_count(ix), 8);
-    assert_int_equal(index_key_count(ix), GENERATIONS * EACH);
-    (void)lap_ms(&clock);
-    for (uint64_t i = 0; i < LOOKUPS; i++) {
-        uint8_t fingerprint[16];
-
-        ikit_fingerprint(fingerprint, UINT64_C(1) << 52 | i);
-        assert_int_equal(index_find(ix, fingerprint, visit_count, &n), 0);
-    }
-    assert_int_equal(n, 0);
-    printf("%u lookups of absent keys in 8 runs: %llu ms\n", LOOKUPS,
-           (unsigned long long)lap_ms(&clock));
-    for (uint64_t i = 0; i < LOOKUPS; i++) {
-        uint8_t fingerprint[16];
-
-        ikit_fingerprint(fingerprint, (i % GENERATIONS) << 32 | i % EACH);
-        assert_int_equal(index_find(ix, fingerprint, visit_count, &n), 0);
-    }
-    assert_int_equal(n, LOOKUPS);
-    printf("%u lookups of present keys: %llu ms\n", LOOKUPS, (unsigned long long)lap_ms(&clock));
-    for (uint64_t i = 0; i < 1000000; i++) {
-        struct index_key key = ikit_key(&k, UINT64_C(1) << 53 | i);
-
-        assert_int_equal(index_insert(ix, &key), 0);
-    }
-    printf("1000000 keys into the active table: %llu ms\n", (unsigned long long)lap_ms(&clock));
-    ikit_close(&k, ix);
-    printf("written as a run, merged with seven, summarized: %llu ms\n",
-           (unsigned long long)lap_ms(&clock));
-    index_close(ix);
-    ikit_end(&k);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -550,7 +478,7 @@ int main(void)
         cmocka_unit_test(test_generations),   cmocka_unit_test(test_crossing_blocks),
         cmocka_unit_test(test_summary_only),  cmocka_unit_test(test_missed_close),
         cmocka_unit_test(test_strange_names), cmocka_unit_test(test_generations_changed),
-        cmocka_unit_test(test_bad_directory), cmocka_unit_test(test_million),
+        cmocka_unit_test(test_bad_directory),
     };
 
     log_set_level(LOG_ERROR);

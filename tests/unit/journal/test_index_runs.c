@@ -1,44 +1,8 @@
-/* test_index_files: the bytes of the index's files: known answers, and damage of every kind (each
- * byte flipped, each length cut, checksums made to fit a lie), which must always be noticed. */
+/* test_index_runs: the bytes of run files: known answers, and damage of every kind (each byte
+ * flipped, lengths cut, checksums made to fit a lie), which must always be noticed. */
 #include "index_kit.h"
 
 static bool known[16];
-
-struct image {
-    uint8_t *bytes;
-    size_t size;
-};
-
-static void put(const struct ikit *k, const char *name, const uint8_t *bytes, size_t size)
-{
-    char path[200];
-    int fd;
-
-    ikit_join(path, k->dir, name);
-    fd = os_open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
-    assert_true(fd >= 0);
-    assert_int_equal(os_pwrite_all(fd, bytes, size, 0, NULL), 0);
-    assert_int_equal(os_close(fd), 0);
-}
-
-static struct image get(const struct ikit *k, const char *name)
-{
-    struct image image;
-    struct os_stat st;
-    char path[200];
-    int fd;
-
-    ikit_join(path, k->dir, name);
-    fd = os_open(path, O_RDONLY, 0);
-    assert_true(fd >= 0);
-    assert_int_equal(os_fstat(fd, &st), 0);
-    image.size = st.size;
-    image.bytes = malloc(image.size);
-    assert_non_null(image.bytes);
-    assert_int_equal(os_pread_full(fd, image.bytes, image.size, 0), image.size);
-    assert_int_equal(os_close(fd), 0);
-    return image;
-}
 
 static void sign_block(uint8_t *block, uint32_t begun_with)
 {
@@ -46,18 +10,12 @@ static void sign_block(uint8_t *block, uint32_t begun_with)
 }
 
 /* Makes all checksums of a run fit its bytes again. */
-static void sign_run(struct image *run)
+static void sign_run(struct ikit_image *run)
 {
     sign_block(run->bytes, 0);
     for (size_t at = 4096; at + 4096 <= run->size; at += 4096) {
         sign_block(run->bytes + at, index_get_u32(run->bytes + 4092));
     }
-}
-
-static void sign_summary(struct image *sum)
-{
-    index_put_u32(sum->bytes + 148, crc32c(0, sum->bytes, 148));
-    index_put_u32(sum->bytes + sum->size - 4, crc32c(0, sum->bytes, sum->size - 4));
 }
 
 /* A kit with generation 0 (one key) and generation 1 (key_count keys), closed. */
@@ -82,7 +40,7 @@ static void test_run_bytes(void **state)
 {
     uint8_t want[8192] = {0};
     struct index_key key;
-    struct image got;
+    struct ikit_image got;
     struct ikit k;
 
     (void)state;
@@ -96,38 +54,7 @@ static void test_run_bytes(void **state)
     memcpy(want + 4112, "\1\0\0\0\0\0\0\0\1\0\0\0", 12);
     want[4124] = (uint8_t)key.events;
     sign_block(want + 4096, index_get_u32(want + 4092));
-    got = get(&k, "keys-00000001-00000001.run");
-    assert_int_equal(got.size, sizeof want);
-    assert_memory_equal(got.bytes, want, sizeof want);
-    free(got.bytes);
-    ikit_end(&k);
-}
-
-static void test_summary_bytes(void **state)
-{
-    uint8_t want[152 + 28 + 4 + 4] = {0};
-    struct index_summary s;
-    struct image got;
-    struct ikit k;
-
-    (void)state;
-    prepare(&k, 5);
-    s = ikit_summary(&k, 1);
-    ikit_write_file(&k, 1, s.bytes, s.file_sha256);
-    memcpy(want, "TLYSUMM\n\1\0\0\0\1\0\0\0\274\0\0\0\0\0\0\0", 24);
-    memcpy(want + 24, s.first_id.byte, 16);
-    memcpy(want + 40, s.last_id.byte, 16);
-    want[56] = 101;
-    want[64] = 11;
-    want[72] = 5 + KIT_FILL_BYTES;
-    memset(want + 80, 2, 32);
-    memcpy(want + 112, s.file_sha256, 32);
-    want[144] = 1;
-    index_put_u32(want + 148, crc32c(0, want, 148));
-    memcpy(want + 152, s.streams[0].last_id.byte, 16);
-    memcpy(want + 168, "\1\0\0\0\0\0\0\0\1\0\3\0ab.c", 16);
-    index_put_u32(want + 184, crc32c(0, want, 184));
-    got = get(&k, "gen-00000001.sum");
+    got = ikit_get(&k, "keys-00000001-00000001.run");
     assert_int_equal(got.size, sizeof want);
     assert_memory_equal(got.bytes, want, sizeof want);
     free(got.bytes);
@@ -149,34 +76,34 @@ static void check_run_refused(struct ikit *k, const char *what, size_t at)
 
 static void test_run_damaged(void **state)
 {
-    struct image run;
+    struct ikit_image run;
     struct ikit k;
 
     (void)state;
     prepare(&k, 150);
-    run = get(&k, "keys-00000001-00000001.run");
+    run = ikit_get(&k, "keys-00000001-00000001.run");
     assert_int_equal(run.size, 3 * 4096);
     for (size_t at = 0; at < run.size; at++) {
         uint8_t flip = (uint8_t)(1 + ikit_below(&k.random, 255));
 
         run.bytes[at] ^= flip;
-        put(&k, "keys-00000001-00000001.run", run.bytes, run.size);
+        ikit_put(&k, "keys-00000001-00000001.run", run.bytes, run.size);
         check_run_refused(&k, "a flipped byte", at);
         run.bytes[at] ^= flip;
     }
     for (size_t size = 0; size < run.size; size += size % 4096 < 8 ? 1 : 97) {
-        put(&k, "keys-00000001-00000001.run", run.bytes, size);
+        ikit_put(&k, "keys-00000001-00000001.run", run.bytes, size);
         check_run_refused(&k, "the end", size);
     }
     run.bytes = realloc(run.bytes, run.size + 4096);
     assert_non_null(run.bytes);
     memset(run.bytes + run.size, 0, 4096);
-    put(&k, "keys-00000001-00000001.run", run.bytes, run.size + 1);
+    ikit_put(&k, "keys-00000001-00000001.run", run.bytes, run.size + 1);
     check_run_refused(&k, "a byte too many", run.size);
-    put(&k, "keys-00000001-00000001.run", run.bytes, run.size + 4096);
+    ikit_put(&k, "keys-00000001-00000001.run", run.bytes, run.size + 4096);
     check_run_refused(&k, "a block too many", run.size);
     /* And undamaged it is good. */
-    put(&k, "keys-00000001-00000001.run", run.bytes, run.size);
+    ikit_put(&k, "keys-00000001-00000001.run", run.bytes, run.size);
     {
         struct index *ix = ikit_open(&k, known, false);
 
@@ -194,19 +121,19 @@ static void test_run_damaged_in_use(void **state)
 {
     uint64_t failures_before = metric_get(METRIC_INDEX_FAILURES);
     unsigned noticed = 0;
-    struct image run;
+    struct ikit_image run;
     struct ikit k;
 
     (void)state;
     prepare(&k, 150);
-    run = get(&k, "keys-00000001-00000001.run");
+    run = ikit_get(&k, "keys-00000001-00000001.run");
     for (size_t at = 0; at < run.size; at += 31) {
         struct index *ix = ikit_open(&k, known, false);
         bool noticed_here = false;
 
         assert_true(known[1]);
         run.bytes[at] ^= 0x10;
-        put(&k, "keys-00000001-00000001.run", run.bytes, run.size);
+        ikit_put(&k, "keys-00000001-00000001.run", run.bytes, run.size);
         for (size_t i = 0; i < k.key_count; i++) {
             struct ikit_seen seen = {.count = 0};
             int result = index_find(ix, k.keys[i].fingerprint, ikit_visit, &seen);
@@ -223,7 +150,7 @@ static void test_run_damaged_in_use(void **state)
         noticed += noticed_here;
         index_close(ix);
         run.bytes[at] ^= 0x10;
-        put(&k, "keys-00000001-00000001.run", run.bytes, run.size);
+        ikit_put(&k, "keys-00000001-00000001.run", run.bytes, run.size);
     }
     /* Told once a run, however many lookups it fails. */
     assert_int_equal(metric_get(METRIC_INDEX_FAILURES), failures_before + noticed);
@@ -233,7 +160,7 @@ static void test_run_damaged_in_use(void **state)
         struct index *ix = ikit_open(&k, known, false);
         struct ikit_seen seen = {.count = 0};
 
-        put(&k, "keys-00000001-00000001.run", run.bytes, 4096 + 100);
+        ikit_put(&k, "keys-00000001-00000001.run", run.bytes, 4096 + 100);
         assert_int_equal(index_find(ix, k.keys[5].fingerprint, ikit_visit, &seen), ERR_CORRUPT);
         assert_int_equal(seen.count, 0);
         index_close(ix);
@@ -272,12 +199,12 @@ static void test_run_lies(void **state)
         {"first key of a block below the last", 8192, 0},
         {"number of a block", 8192 + 4088, 0},
     };
-    struct image run;
+    struct ikit_image run;
     struct ikit k;
 
     (void)state;
     prepare(&k, 150);
-    run = get(&k, "keys-00000001-00000001.run");
+    run = ikit_get(&k, "keys-00000001-00000001.run");
     for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
         uint8_t saved[4];
 
@@ -285,14 +212,14 @@ static void test_run_lies(void **state)
         index_put_u32(run.bytes + lies[i].at, lies[i].value);
         assert_memory_not_equal(saved, run.bytes + lies[i].at, 4);
         sign_run(&run);
-        put(&k, "keys-00000001-00000001.run", run.bytes, run.size);
+        ikit_put(&k, "keys-00000001-00000001.run", run.bytes, run.size);
         check_run_refused(&k, lies[i].what, lies[i].at);
         memcpy(run.bytes + lies[i].at, saved, 4);
     }
     /* A key twice. */
     memcpy(run.bytes + 4096 + 32, run.bytes + 4096, 32);
     sign_run(&run);
-    put(&k, "keys-00000001-00000001.run", run.bytes, run.size);
+    ikit_put(&k, "keys-00000001-00000001.run", run.bytes, run.size);
     check_run_refused(&k, "a repeated key", 4096);
     free(run.bytes);
     ikit_end(&k);
@@ -302,8 +229,8 @@ static void test_run_lies(void **state)
 static void test_run_blocks_misplaced(void **state)
 {
     static uint8_t block[4096];
-    struct image one;
-    struct image other;
+    struct ikit_image one;
+    struct ikit_image other;
     struct ikit k;
     struct index *ix;
 
@@ -315,21 +242,21 @@ static void test_run_blocks_misplaced(void **state)
     }
     ikit_close(&k, ix);
     index_close(ix);
-    one = get(&k, "keys-00000001-00000001.run");
-    other = get(&k, "keys-00000002-00000002.run");
+    one = ikit_get(&k, "keys-00000001-00000001.run");
+    other = ikit_get(&k, "keys-00000002-00000002.run");
     assert_int_equal(one.size, 4 * 4096);
     assert_int_equal(other.size, 4 * 4096);
     memcpy(block, one.bytes + 4096, 4096);
     memcpy(one.bytes + 4096, one.bytes + 8192, 4096);
-    put(&k, "keys-00000001-00000001.run", one.bytes, one.size);
+    ikit_put(&k, "keys-00000001-00000001.run", one.bytes, one.size);
     check_run_refused(&k, "a block read from elsewhere", 4096);
     memcpy(one.bytes + 4096, other.bytes + 4096, 4096);
-    put(&k, "keys-00000001-00000001.run", one.bytes, one.size);
+    ikit_put(&k, "keys-00000001-00000001.run", one.bytes, one.size);
     check_run_refused(&k, "a block of another run", 4096);
-    put(&k, "keys-00000001-00000001.run", other.bytes, other.size);
+    ikit_put(&k, "keys-00000001-00000001.run", other.bytes, other.size);
     check_run_refused(&k, "another run", 0);
     memcpy(one.bytes + 4096, block, 4096);
-    put(&k, "keys-00000001-00000001.run", one.bytes, one.size);
+    ikit_put(&k, "keys-00000001-00000001.run", one.bytes, one.size);
     ix = ikit_open(&k, known, false);
     assert_true(known[1]);
     ikit_check(&k, ix);
@@ -345,7 +272,7 @@ static void test_merge_of_damaged(void **state)
 {
     uint8_t fingerprint[16];
     uint64_t failures_before;
-    struct image run;
+    struct ikit_image run;
     struct ikit k;
     struct index *ix;
 
@@ -356,7 +283,7 @@ static void test_merge_of_damaged(void **state)
         ikit_insert(&k, ix, 5000 + k.count);
         ikit_close(&k, ix);
     }
-    run = get(&k, "keys-00000001-00000001.run");
+    run = ikit_get(&k, "keys-00000001-00000001.run");
     for (unsigned round = 0; round < 3; round++) {
         size_t at = round == 0 ? 4200 : round == 1 ? 8200 : 4096;
 
@@ -368,7 +295,7 @@ static void test_merge_of_damaged(void **state)
             memset(run.bytes + 4096 + 32, 0, 16);
             sign_run(&run);
         }
-        put(&k, "keys-00000001-00000001.run", run.bytes, run.size);
+        ikit_put(&k, "keys-00000001-00000001.run", run.bytes, run.size);
         if (k.count == 7) {
             ikit_insert(&k, ix, 6000);
             ikit_close(&k, ix);
@@ -381,7 +308,7 @@ static void test_merge_of_damaged(void **state)
         assert_false(ikit_exists(&k, "keys-00000000-00000007.run.tmp"));
         if (round < 2) {
             run.bytes[at] ^= 1;
-            put(&k, "keys-00000001-00000001.run", run.bytes, run.size);
+            ikit_put(&k, "keys-00000001-00000001.run", run.bytes, run.size);
         }
     }
     free(run.bytes);
@@ -398,128 +325,15 @@ static void test_merge_of_damaged(void **state)
     ikit_end(&k);
 }
 
-/* ---- damage to summaries ---- */
-
-static int load(struct ikit *k, struct err *e)
-{
-    struct index_summary s;
-    int result = index_summary_load(k->dir, 3, &k->closed[3], &s, e);
-
-    if (result == 0) {
-        index_summary_free(&s);
-    }
-    return result;
-}
-
-static void prepare_summary(struct ikit *k, struct image *sum)
-{
-    struct index *ix;
-
-    prepare(k, 3);
-    ix = ikit_open(k, known, false);
-    ikit_close(k, ix);
-    ikit_close(k, ix); /* generation 3 has three streams */
-    index_close(ix);
-    *sum = get(k, "gen-00000003.sum");
-}
-
-static void test_summary_damaged(void **state)
-{
-    struct image sum;
-    struct ikit k;
-    struct err e;
-
-    (void)state;
-    prepare_summary(&k, &sum);
-    for (size_t at = 0; at < sum.size; at++) {
-        for (unsigned bit = 0; bit < 8; bit++) {
-            sum.bytes[at] ^= (uint8_t)(1u << bit);
-            put(&k, "gen-00000003.sum", sum.bytes, sum.size);
-            assert_int_equal(load(&k, &e), ERR_CORRUPT);
-            sum.bytes[at] ^= (uint8_t)(1u << bit);
-        }
-        put(&k, "gen-00000003.sum", sum.bytes, at);
-        assert_int_equal(load(&k, &e), ERR_CORRUPT);
-    }
-    sum.bytes = realloc(sum.bytes, sum.size + 1);
-    assert_non_null(sum.bytes);
-    sum.bytes[sum.size] = 0;
-    put(&k, "gen-00000003.sum", sum.bytes, sum.size + 1);
-    assert_int_equal(load(&k, &e), ERR_CORRUPT);
-    put(&k, "gen-00000003.sum", sum.bytes, sum.size);
-    ikit_check_summary(&k, 3);
-    free(sum.bytes);
-    ikit_end(&k);
-}
-
-static void test_summary_lies(void **state)
-{
-    /* Streams of generation 3: "a" "b.c" at 152, "a" "b.d" at 184, "ab" "b" at 216; end at 247. */
-    static const struct {
-        size_t at;
-        uint8_t value;
-    } lies[] = {
-        {8, 2},      /* version */
-        {12, 2},     /* generation */
-        {16, 250},   /* size */
-        {24, 0xee},  /* first id */
-        {55, 0xee},  /* last id */
-        {72, 1},     /* bytes */
-        {144, 2},    /* streams: one fewer */
-        {144, 4},    /* one more, and not there */
-        {147, 0xff}, /* very many */
-        {176, 4},    /* longer source: eats into the next */
-        {176, 0},    /* empty source: order holds, the end is not met */
-        {176, 60},   /* no room for another stream behind it */
-        {177, 0xff}, /* very long source */
-        {179, 0xff}, /* very long stream */
-        {183, 'd'},  /* equal to the next */
-        {183, 'e'},  /* above the next */
-        {244, 'A'},  /* below the one before */
-        {242, 5},    /* longer than the file */
-    };
-    struct image sum;
-    struct ikit k;
-    struct err e;
-
-    (void)state;
-    prepare_summary(&k, &sum);
-    assert_int_equal(sum.size, 251);
-    for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
-        uint8_t saved = sum.bytes[lies[i].at];
-
-        assert_int_not_equal(saved, lies[i].value);
-        sum.bytes[lies[i].at] = lies[i].value;
-        sign_summary(&sum);
-        put(&k, "gen-00000003.sum", sum.bytes, sum.size);
-        if (load(&k, &e) != ERR_CORRUPT) {
-            fail_msg("lie %zu was believed", i);
-        }
-        sum.bytes[lies[i].at] = saved;
-    }
-    sign_summary(&sum);
-    put(&k, "gen-00000003.sum", sum.bytes, sum.size);
-    ikit_check_summary(&k, 3);
-    /* Nor does it pass for another generation. */
-    put(&k, "gen-00000002.sum", sum.bytes, sum.size);
-    {
-        struct index_summary s;
-
-        assert_int_equal(index_summary_load(k.dir, 2, &k.closed[2], &s, &e), ERR_CORRUPT);
-        assert_int_equal(index_summary_load(k.dir, 2, &k.closed[3], &s, &e), ERR_CORRUPT);
-    }
-    free(sum.bytes);
-    ikit_end(&k);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_run_bytes),        cmocka_unit_test(test_summary_bytes),
-        cmocka_unit_test(test_run_damaged),      cmocka_unit_test(test_run_damaged_in_use),
-        cmocka_unit_test(test_run_lies),         cmocka_unit_test(test_run_blocks_misplaced),
-        cmocka_unit_test(test_merge_of_damaged), cmocka_unit_test(test_summary_damaged),
-        cmocka_unit_test(test_summary_lies),
+        cmocka_unit_test(test_run_bytes),
+        cmocka_unit_test(test_run_damaged),
+        cmocka_unit_test(test_run_damaged_in_use),
+        cmocka_unit_test(test_run_lies),
+        cmocka_unit_test(test_run_blocks_misplaced),
+        cmocka_unit_test(test_merge_of_damaged),
     };
 
     log_set_level(LOG_ERROR + 1); /* damage is told thousands of times here */
