@@ -128,10 +128,10 @@ $(B)/crash/%: $(B)/obj/tests/crash/%.o $(TESTLIB) $(call libs_for,journal)
 	$(Q)$(CC) -o $@ $< $(TESTLIB) $(call libs_for,journal) $(ALL_LDFLAGS) $(LIBS) -lm
 
 FUZZ_BIN := $(patsubst tests/fuzz/fuzz_%.c,$(B)/fuzz/%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
-$(B)/fuzz/%: $(B)/obj/tests/fuzz/fuzz_%.o $(call libs_for,door)
+$(B)/fuzz/%: $(B)/obj/tests/fuzz/fuzz_%.o $(call libs_for,main)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CC) -o $@ $< $(call libs_for,door) $(ALL_LDFLAGS) $(LIBS)
+	$(Q)$(CC) -o $@ $< $(call libs_for,main) $(ALL_LDFLAGS) $(LIBS)
 
 # ---- benchmarks' own programs ----
 BENCH_BIN := $(patsubst bench/%.c,$(B)/bench/%,$(sort $(wildcard bench/*.c)))

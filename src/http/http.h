@@ -72,7 +72,7 @@ struct http_limits {
     unsigned head_timeout_ms;   /* 10 s from the first byte of a head to its end */
     unsigned idle_timeout_ms;   /* 75 s between requests */
     unsigned body_stall_ms;     /* 30 s without a byte of an expected body: 408 */
-    unsigned body_rate_min;     /* 1024 bytes/s on average after the first 30 s: 408 */
+    unsigned body_rate_min;     /* 16384 bytes/s on average after the first 30 s: 408 */
     unsigned write_stall_ms;    /* 60 s in which a client takes nothing: closed */
     unsigned grace_ms;          /* 10 s for open requests after http_stop */
     unsigned linger_bytes_max;  /* 1 MiB read and dropped after an early refusal, so the client can

@@ -10,11 +10,11 @@
  * Then connections are cut, and the loop goes on only until every job has come back, since jobs
  * work on what doors own.
  *
- * Memory, at the default limits, worst case: connections_max times (the connection, 48 KiB of input
- * set aside, a queue of HTTP_QUEUE_BYTES_MAX and one more head) = 336 MiB, only when every client
- * pipelines without reading; body_budget_bytes of bodies; one answer or one piece of a stream
- * (HTTP_PIECE_BYTES) a connection: 256 MiB when all of them stream. Spares: 512 requests with at
- * most 64 KiB of buffers. The usual idle connection costs 400 bytes.
+ * Memory, at the default limits, worst case: connections_max times (the connection, 128 KiB of
+ * input set aside, a queue of HTTP_QUEUE_BYTES_MAX and one more head) = 416 MiB, only when every
+ * client pipelines without reading; body_budget_bytes of bodies; one answer or one piece of a
+ * stream (HTTP_PIECE_BYTES) a connection: 256 MiB when all of them stream. Spares: 512 requests
+ * with at most 64 KiB of buffers. The usual idle connection costs 400 bytes.
  *
  * Power failure: nothing durable is here. Stops the server: only an epoll that fails. */
 #include <errno.h>

@@ -23,6 +23,7 @@
 #include "journal/event_id.h"
 #include "journal/internal.h"
 #include "journal/line.h"
+#include "journal/scan.h"
 #include "os/os.h"
 
 #define CLOCK_WARN_MS    60000
@@ -182,6 +183,7 @@ static int stage(struct journal *j, const struct journal_batch *b, const uint8_t
                             .events = b->count};
     memcpy(key.fingerprint, fingerprint, 16);
     if (staged_reserve(j) != 0 || !buf_reserve(&j->group, bytes)) {
+        j->group.failed = false; /* nothing was cut off: what is staged stays, and more may come */
         return err_set(e, ERR_NO_MEMORY, "no memory to stage a batch of %u events", b->count);
     }
     size_t start = j->group.len;
@@ -281,7 +283,7 @@ int journal_append(struct journal *j, const struct journal_batch *b, struct jour
     hex_encode(digest_hex, b->digest, SHA256_LEN);
     struct line l = stage_template(j, b, digest_hex);
     uint64_t bytes = batch_bytes(&l, b);
-    if (bytes > UINT32_MAX / 2) {
+    if (bytes > SCAN_BATCH_BYTES_MAX) { /* recovery could not prove it */
         return err_set(e, ERR_BODY_TOO_LARGE, "the batch's lines are too large");
     }
     int code = make_room(j, bytes, b->count, e);

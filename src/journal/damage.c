@@ -3,8 +3,11 @@
  * Candidates for a batch begin where a line's first member does, behind any byte but those that can
  * stand before an object inside a payload: so a line is found although the line end before it is
  * damaged, and a payload that holds a copy of a line is not taken for one. (Inside strings the
- * quotes would be escaped.) They are proven by scan.c like any other batch. Each failed candidate's
- * batch_digest is remembered, so the thousands of lines of one broken batch cost one look. */
+ * quotes would be escaped.) Where the byte before such a copy did not reach the disk, the copy
+ * gives itself away by its end: what would be its payload closes a bracket that it did not open.
+ * Candidates are proven by scan.c like any other batch. A failed one is remembered, so the
+ * thousands of lines of one broken batch cost one look. Its digest alone would not do: batches with
+ * the same events have the same digest. */
 #include "journal/damage.h"
 
 #include <stdlib.h>
@@ -81,15 +84,45 @@ static bool judge(const struct uuid *last, const struct scan_batch *b, struct ev
     return false;
 }
 
+/* Whether a payload closes a bracket that it did not open: it is then the end of a larger one. */
+static bool closes_too_much(struct slice payload)
+{
+    size_t depth = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < payload.len; i++) {
+        char c = payload.ptr[i];
+        if (in_string && c == '\\') {
+            i++;
+        } else if (c == '"') {
+            in_string = !in_string;
+        } else if (!in_string && (c == '{' || c == '[')) {
+            depth++;
+        } else if (!in_string && (c == '}' || c == ']')) {
+            if (depth == 0) {
+                return true;
+            }
+            depth--;
+        }
+    }
+    return false;
+}
+
+/* Lines of one batch: no two batches have the same source and batch_id. */
+static bool same_batch(const struct line *a, const struct line *b)
+{
+    return slice_eq(a->batch_digest, b->batch_digest) && slice_eq(a->batch_id, b->batch_id) &&
+           slice_eq(a->source, b->source);
+}
+
 /* Looks for proven batches from the first invalid byte on. The one that begins there counts too: it
  * may be whole and only not follow what precedes it. The lines of a batch whose first line is gone
- * are passed over by their common digest. */
+ * are passed over as lines of the same batch. */
 int damage_find(int fd, uint64_t bad, struct slice region, const struct uuid *last, bool *damaged,
                 struct err *e)
 {
     struct scan s;
     struct evidence ev = {0};
-    char skip[SHA256_HEX_LEN] = {0};
+    struct line failed = {0}; /* of the last failed candidate */
     const struct slice begin = SLICE("{\"batch_digest\":\"");
     int r = 0;
     scan_start(&s, fd, bad + region.len, NULL, chain_genesis);
@@ -105,10 +138,8 @@ int damage_find(int fd, uint64_t bad, struct slice region, const struct uuid *la
         }
         const char *lf = memchr(p, '\n', region.len - at + 1);
         struct line l;
-        if (lf == NULL || !line_parse(slice_of(p, (size_t)(lf - p)), &l)) {
-            continue;
-        }
-        if (memcmp(skip, l.batch_digest.ptr, SHA256_HEX_LEN) == 0) {
+        if (lf == NULL || !line_parse(slice_of(p, (size_t)(lf - p)), &l) ||
+            same_batch(&failed, &l) || closes_too_much(l.payload)) {
             continue;
         }
         struct scan_batch b;
@@ -118,7 +149,7 @@ int damage_find(int fd, uint64_t bad, struct slice region, const struct uuid *la
             at = (size_t)(b.offset + b.bytes - bad);
             *damaged = judge(last, &b, &ev);
         } else if (r == ERR_CORRUPT) {
-            memcpy(skip, l.batch_digest.ptr, SHA256_HEX_LEN);
+            failed = l; /* slices of region */
         } else {
             break;
         }

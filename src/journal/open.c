@@ -161,7 +161,16 @@ static int open_tail(struct journal *j, int *fd_out, struct err *e)
 {
     int fd = os_open(j->layout.tail, O_RDWR, 0);
     if (fd == -ENOENT) {
-        int r = os_rename(j->layout.spare, j->layout.tail);
+        /* The rename that closed the old tail comes first on the device, else a crash could leave
+         * the new one in its place and the old one nowhere. */
+        int r = os_sync_dir(j->layout.pending);
+        if (r == 0) {
+            r = os_sync_dir(j->layout.journal);
+        }
+        if (r < 0) {
+            return err_os(e, r, "sync", "the journal directory");
+        }
+        r = os_rename(j->layout.spare, j->layout.tail);
         if (r == -ENOENT) {
             return err_set_at(e, ERR_CORRUPT, 0, "tail.ndjson is missing");
         }

@@ -136,6 +136,9 @@ static int fill_line(struct journal_reader *r, uint64_t limit, size_t *len, stru
             r->next = 0;
         }
         uint64_t want = have < r->piece ? r->piece : have;
+        if (want > LINE_MAX_BYTES - have) {
+            want = LINE_MAX_BYTES - have;
+        }
         if (want > limit - at) {
             want = limit - at;
         }

@@ -101,6 +101,9 @@ int journal_read_streams(struct journal *j, const struct uuid *through, struct s
     int code = collect_all(j, &c, through, e);
     if (code == 0) {
         code = streams_rows(c.table, &rows, &count);
+        if (code != 0) {
+            code = err_set(e, code, "no memory for streams");
+        }
     }
     for (uint32_t i = 0; i < count && code == 0; i++) {
         code = fn(ctx, &rows[i]);

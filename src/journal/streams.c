@@ -265,7 +265,7 @@ static int make_rows(struct streams *s, bool active, struct index_stream **rows,
 int streams_generation(struct streams *s, bool reset, struct index_stream **rows, uint32_t *count)
 {
     int r = make_rows(s, true, rows, count);
-    for (size_t i = 0; i < s->slot_count && r == 0 && reset; i++) {
+    for (size_t i = 0; i < s->slot_count && reset; i++) {
         if (s->slots[i] != NULL) {
             s->slots[i]->active = (struct stream_state){0};
         }

@@ -40,7 +40,8 @@ void streams_undo(struct streams *s);
 /* Counts of a closed generation, at start. Kept at once. */
 int streams_load(struct streams *s, const struct index_stream *row) MUST_CHECK;
 /* The rows of the active generation, ordered by source, then stream; the caller frees *rows with
- * free(). Texts are borrowed from s. With reset, the active generation's counts begin anew. */
+ * free(). Texts are borrowed from s. With reset, the active generation's counts begin anew, also
+ * when there is no memory for the rows. */
 int streams_generation(struct streams *s, bool reset, struct index_stream **rows,
                        uint32_t *count) MUST_CHECK;
 /* All rows with their total counts, ordered; *rows as above. */

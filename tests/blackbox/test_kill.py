@@ -14,7 +14,6 @@ ROUNDS (default 50; 6 with QUICK, 12 with a sanitized binary) and SEED, which is
 import http.client
 import itertools
 import os
-import pathlib
 import random
 import shutil
 import signal
@@ -22,10 +21,10 @@ import threading
 import time
 
 import pytest
-from conftest import BINARY, ROOT, event, verify
+from conftest import ROOT, event, verify
 from ledger import History, Ledger, Sent, Wire, retry_unknown
+from world import SANITIZED
 
-SANITIZED = b"__asan_init" in pathlib.Path(BINARY).read_bytes()
 ROUNDS = int(os.environ.get("ROUNDS") or (6 if os.environ.get("QUICK") else 12 if SANITIZED else 50))
 SEED = int(os.environ.get("SEED") or random.SystemRandom().randrange(1 << 32))
 CLIENTS = 6

@@ -7,80 +7,19 @@ import concurrent.futures
 import http.client
 import json
 import os
-import pathlib
 import random
 import re
 import shutil
 import time
 
 import pytest
-from conftest import BINARY, batch, event, replay_all, verify
-from ledger import NDJSON, History, Ledger, Sent, Wire, retry_unknown
+from conftest import batch, event, replay_all, verify
+from ledger import NDJSON, Wire
 from tracer import Attached, parse, wrapper
+from world import SMALL, World, assert_not_done, wait_ready
 
 SEED = int(os.environ.get("SEED") or random.SystemRandom().randrange(1 << 32))
-SANITIZED = b"__asan_init" in pathlib.Path(BINARY).read_bytes()
-SMALL = ("--generation-bytes", "64KiB")
 UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
-
-
-class World:
-    """A server that may be traced, with its ledger and the history that it has shown."""
-
-    def __init__(self, make_server, workdir):
-        self.make_server, self.workdir = make_server, workdir
-        self.ledger = Ledger(workdir / "ledger.ndjson")
-        self.history = History(self.ledger)
-        self.server = None
-        self.count = 0
-        self.traces = 0
-
-    def trace(self):
-        self.traces += 1
-        return self.workdir / f"trace.{self.traces}"
-
-    def make(self, *args, start=True, injects=(), paths=(), name="data", **kw):
-        """A server; with injects it is started under strace, and the trace is in self.traced."""
-        if injects:
-            self.traced = self.trace()
-            kw["wrapper"] = wrapper(self.traced, *injects, paths=paths)
-        # LeakSanitizer does not work under ptrace.
-        env = {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"} if SANITIZED else None
-        self.server = self.make_server(*args, start=start, name=name, env=env, **kw)
-        return self.server
-
-    def attached(self, *injects, paths=()):
-        return Attached(self.server, self.trace(), *injects, paths=paths)
-
-    def tail(self):
-        return self.server.data / "journal" / "tail.ndjson"
-
-    def new(self, events=1, size=20, **more):
-        self.count += 1
-        return Sent(batch(f"b{self.count}", *[{**event(i), "payload": {"n": self.count, "fill": "x" * size}}
-                                              for i in range(events)], **more))
-
-    def append(self, sent=None, want=200):
-        sent = sent or self.new()
-        answer = self.ledger.append(self.server, sent)
-        assert answer.status == want, (answer.status, answer.body)
-        if want != 200:
-            assert "error" in answer.json and "first_event_id" not in answer.json
-        return answer
-
-    def restart(self, *args, stop="stop"):
-        """Ends the server, judges the directory as it lies, starts it without faults, asks the oracle."""
-        if self.server.process is not None:
-            getattr(self.server, stop)()
-        report = verify(self.server.data)
-        assert report["ok"], report
-        assert report["events_checked"] >= len(self.history.ids)
-        self.server.wrapper = []
-        self.server.start()
-        settled = retry_unknown(self.server, self.ledger, self.history)
-        live = verify(self.server.data)
-        assert live["ok"] and live["chain_head"] == self.history.head
-        return settled
 
 
 @pytest.fixture
@@ -102,11 +41,6 @@ def assert_poisoned(server, acknowledged):
     assert sum(len(sent.batch["events"]) for sent in acknowledged) == len(shown)
     assert [(e["source"], e["batch_id"]) for e in shown] == \
         [sent.key for sent in acknowledged for _ in sent.batch["events"]]
-
-
-def assert_not_done(answer):
-    assert answer.status == 503 and answer.json["error"] == "writer_poisoned", answer.body
-    assert "first_event_id" not in answer.json
 
 
 # ---- syncs that fail ----
@@ -144,10 +78,10 @@ def test_L47_one_failed_sync_is_never_tried_again(world, k):
         assert_not_done(world.append(want=503))
     assert_poisoned(server, before)
     assert server.stop() == 0
-    tail = {call.fd for call in parse(world.traced, "fdatasync")}
-    assert len(parse(world.traced, "fdatasync")) == k and len(tail) == 1
+    syncs = parse(world.traced, "fdatasync")
+    assert len(syncs) == k and len({call.fd for call in syncs}) == 1
     writes = [call for call in parse(world.traced, "pwrite64", "ftruncate", "fsync")
-              if call.fd in tail and call.begin > parse(world.traced, "fdatasync")[-1].begin]
+              if call.fd == syncs[0].fd and call.begin > syncs[-1].begin]
     assert writes == [], "the file was touched after its sync had failed"
     again, _ = world.restart()
     assert again == 5
@@ -167,7 +101,7 @@ def test_L47_a_failed_write_is_no_answer(world):
 
 # ---- order of syncs and answers ----
 
-def check_order(trace, tail_fd=None):
+def check_order(trace):
     """Every receipt in the trace left after the sync of the bytes that hold its events had returned. Receipts and syncs."""
     writes, syncs, receipts = {}, [], 0
     for call in sorted(parse(trace, "pwrite64", "fdatasync", "sendmsg", "sendto", "write", "writev"), key=lambda c: c.begin):
@@ -190,9 +124,9 @@ def check_order(trace, tail_fd=None):
 
 def test_L08_an_answer_leaves_after_its_sync_returned_one_at_a_time(world):
     """Proves: n acknowledged appends, one after the other, cost at least n syncs, each of which returned before its answer left."""
-    server = world.make(start=False)
+    server = world.make(*SMALL, start=False)
     trace = world.trace()
-    server.wrapper = wrapper(trace)
+    server.wrapper = wrapper(trace, text=1000000)
     server.start()
     n = 40
     for i in range(n):
@@ -210,7 +144,7 @@ def test_L08_an_answer_leaves_after_its_sync_returned_many_at_once(world):
     """Proves: with pipelining and many clients, groups share syncs, and still no receipt leaves before the sync of its bytes."""
     server = world.make(*SMALL, start=False)
     trace = world.trace()
-    server.wrapper = wrapper(trace)
+    server.wrapper = wrapper(trace, text=1000000)
     server.start()
     shared = world.new()
 
@@ -350,13 +284,6 @@ def test_a_write_without_progress_is_an_error(world):
 
 
 # ---- no space ----
-
-def wait_ready(server, timeout=15):
-    end = time.monotonic() + timeout
-    while server.get("/readyz").status != 200:
-        assert time.monotonic() < end, server.get("/readyz").body
-        time.sleep(0.05)
-
 
 @pytest.mark.parametrize("error", ["ENOSPC", "EDQUOT"])
 def test_L14_no_space_in_the_commit_is_told_undone_and_passes(world, error):

@@ -14,8 +14,8 @@ CALLS = ("openat,pread64,pwrite64,fdatasync,fsync,ftruncate,rename,unlink,mkdir,
          "recvfrom,accept4")
 
 
-def options(trace, injects, paths, calls):
-    words = ["strace", "-f", "-ttt", "-v", "-s", "1000000", "-o", str(trace), "-e", f"trace={calls}"]
+def options(trace, injects, paths, calls, text):
+    words = ["strace", "-f", "-ttt", "-v", "-s", str(text), "-o", str(trace), "-e", f"trace={calls}"]
     for path in paths:
         words += ["-P", str(path)]
     for inject in injects:
@@ -23,8 +23,9 @@ def options(trace, injects, paths, calls):
     return words
 
 
-def wrapper(trace, *injects, paths=(), calls=CALLS):
-    return [*options(trace, injects, paths, calls), "-D", "-qq"]
+def wrapper(trace, *injects, paths=(), calls=CALLS, text=32):
+    """text: bytes of a buffer that the trace shows."""
+    return [*options(trace, injects, paths, calls, text), "-D", "-qq"]
 
 
 class Attached:
@@ -33,7 +34,7 @@ class Attached:
     def __init__(self, server, trace, *injects, paths=(), calls=CALLS):
         self.trace = trace
         self.messages = str(trace) + ".messages"
-        self.command = [*options(trace, injects, paths, calls), "-p", str(server.process.pid)]
+        self.command = [*options(trace, injects, paths, calls, 32), "-p", str(server.process.pid)]
 
     def __enter__(self):
         with open(self.messages, "wb") as messages:

@@ -139,6 +139,17 @@ struct named {
     struct uuid expected;
 };
 
+/* A conflict with its context; a context that was cut off is no JSON. */
+static void answer_context(struct http_request *req, int code, const char *text,
+                           const struct buf *context)
+{
+    if (context->failed) {
+        answer_failure(req, ERR_NO_MEMORY);
+        return;
+    }
+    http_answer_error(req, code, text, buf_slice(context));
+}
+
 static void answer_conflict(struct history *h, struct http_request *req,
                             const struct journal_result *r)
 {
@@ -155,9 +166,8 @@ static void answer_conflict(struct history *h, struct http_request *req,
         buf_put_u64(b, r->events);
         buf_put_char(b, ',');
         put_digest(b, r->digest);
-        http_answer_error(req, ERR_BATCH_ID_CONFLICT,
-                          "this batch_id was committed with other content; nothing was stored",
-                          buf_slice(b));
+        answer_context(req, ERR_BATCH_ID_CONFLICT,
+                       "this batch_id was committed with other content; nothing was stored", b);
         return;
     }
     buf_put_cstr(b, ",\"stream\":");
@@ -166,9 +176,8 @@ static void answer_conflict(struct history *h, struct http_request *req,
     history_put_id(b, "expected_frontier", n->expect_none, &n->expected);
     buf_put_char(b, ',');
     history_put_id(b, "actual_frontier", r->actual_none, &r->actual_frontier);
-    http_answer_error(req, ERR_STREAM_FRONTIER_CONFLICT,
-                      "the stream's frontier is not the expected one; nothing was stored",
-                      buf_slice(b));
+    answer_context(req, ERR_STREAM_FRONTIER_CONFLICT,
+                   "the stream's frontier is not the expected one; nothing was stored", b);
 }
 
 static void release(struct history *h, int code)
@@ -271,7 +280,7 @@ static void answer_refused(struct history *h, struct http_request *req, const st
                            const struct buf *extra)
 {
     (void)h;
-    if (e->code == ERR_NO_MEMORY) {
+    if (e->code == ERR_NO_MEMORY || extra->failed) {
         answer_failure(req, ERR_NO_MEMORY);
         return;
     }

@@ -407,8 +407,8 @@ static void test_length_bombs(void **state)
         "\xff\xff\xff\xff",
         "{",
         "{\"batch_digest\":\"",
-        "{\"batch_digest\":\"0000000000000000000000000000000000000000000000000000000000000000\","
-        "\"batch_id\":\"x\",\"batch_len\":4294967295,\"content_hash\":\"",
+        ("{\"batch_digest\":\"0000000000000000000000000000000000000000000000000000000000000000\","
+         "\"batch_id\":\"x\",\"batch_len\":4294967295,\"content_hash\":\""),
         "\n\n\n\n",
         "{}\n",
     };
