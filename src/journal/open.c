@@ -274,6 +274,7 @@ static int rebuild(struct journal *j, struct generation *g, bool with_keys, stru
     if (r == 0) {
         r = index_close_generation(j->index, &sum, path, with_keys, e);
         free(sum.streams);
+        index_settle(j->index); /* one generation's keys in memory at a time */
     }
     return r;
 }
