@@ -33,7 +33,6 @@
     /* answers of the HTTP front, before any door (no contract names them) */        \
     X(BAD_REQUEST, "bad_request", 400, false, LOG_DEBUG)                             \
     X(REQUEST_TIMEOUT, "request_timeout", 408, true, LOG_DEBUG)                      \
-    X(LENGTH_REQUIRED, "length_required", 411, false, LOG_DEBUG)                     \
     X(URI_TOO_LONG, "uri_too_long", 414, false, LOG_DEBUG)                           \
     X(EXPECTATION_FAILED, "expectation_failed", 417, false, LOG_DEBUG)               \
     X(HEADERS_TOO_LARGE, "headers_too_large", 431, false, LOG_DEBUG)                 \

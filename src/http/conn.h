@@ -26,6 +26,7 @@
 #define HTTP_SWEEP_MS        200u /* how often timeouts are looked at */
 #define HTTP_REFUSED_LINGER  64u  /* connections past connections_max that get a proper 503 */
 #define HTTP_UNIX_EXTRA      16u  /* connections that strangers on TCP cannot take away */
+#define HTTP_FILES_SPARE     256u /* descriptors that connections leave to the doors' files */
 
 TAILQ_HEAD(http_request_list, http_request);
 TAILQ_HEAD(http_conn_list, http_conn);
@@ -142,6 +143,7 @@ struct http_server {
     struct http_listener listeners[HTTP_LISTENERS_MAX];
     unsigned listener_count;
     bool accept_paused;
+    int fd_max; /* a connection with this descriptor or a higher one is turned away */
     struct http_pool pool;
     unsigned jobs; /* handed to the pool and not yet back */
     struct http_conn_list conns;

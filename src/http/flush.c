@@ -256,7 +256,10 @@ void http_conn_flush(struct http_conn *c)
     if (c->dead) {
         return;
     }
-    if ((c->in.len != 0 || c->paused || c->eof) && !http_conn_blocked(c)) {
+    /* An end in DRAIN was settled: running it again would make the connection dirty again, each
+     * turn anew, for as long as the client leaves an answer unread. */
+    if ((c->in.len != 0 || c->paused || (c->eof && c->state != HTTP_CONN_DRAIN)) &&
+        !http_conn_blocked(c)) {
         http_conn_set_runnable(c);
     }
     http_conn_watch(c);

@@ -9,7 +9,7 @@
  * listening is suspended and tried again by the tick, since a level-triggered listener would
  * otherwise spin. Past connections_max a client is told so (503), in a connection of its own for
  * the first HTTP_REFUSED_LINGER of them, so that it can read the answer; past that it is only
- * closed. */
+ * closed, and so is one whose descriptor is among those that connections leave to files. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -327,7 +327,7 @@ void http_listeners_resume(struct http_server *s)
 }
 
 /* One connection too many: told so where that costs little. */
-static void turn_away(struct http_server *s, int fd, bool unix_socket)
+static void turn_away(struct http_server *s, int fd, bool unix_socket, bool scarce)
 {
     struct slice text = http_answer_too_many();
     struct iovec iov = {.iov_len = text.len};
@@ -335,7 +335,7 @@ static void turn_away(struct http_server *s, int fd, bool unix_socket)
     struct http_request *req;
 
     metric_add(METRIC_HTTP_REFUSED, 1);
-    if (s->refused_count < HTTP_REFUSED_LINGER) {
+    if (!scarce && s->refused_count < HTTP_REFUSED_LINGER) {
         c = http_conn_new(s, fd, unix_socket);
     }
     if (c == NULL) {
@@ -360,15 +360,17 @@ static void turn_away(struct http_server *s, int fd, bool unix_socket)
 static void take_connection(struct http_server *s, int fd, bool unix_socket)
 {
     static const int on = 1;
-    unsigned max = s->config.limits.connections_max + (unix_socket ? HTTP_UNIX_EXTRA : 0);
+    unsigned extra = unix_socket ? HTTP_UNIX_EXTRA : 0;
+    unsigned max = s->config.limits.connections_max + extra;
+    bool scarce = fd >= s->fd_max + (int)extra;
 
     metric_add(METRIC_HTTP_ACCEPTED, 1);
     if (!unix_socket) {
         /* Answers leave whole: waiting for more would only cost time. Works without it, too. */
         (void)os_setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     }
-    if (s->conn_count - s->refused_count >= max) {
-        turn_away(s, fd, unix_socket);
+    if (scarce || s->conn_count - s->refused_count >= max) {
+        turn_away(s, fd, unix_socket, scarce);
         return;
     }
     if (http_conn_new(s, fd, unix_socket) == NULL) {

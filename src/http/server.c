@@ -18,6 +18,7 @@
  *
  * Power failure: nothing durable is here. Stops the server: only an epoll that fails. */
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -61,16 +62,34 @@ static int watch_fd(struct http_server *s, int fd, enum http_watch *watch)
     return os_epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd, &ev);
 }
 
-static int open_descriptors(struct http_server *s, struct err *e)
+/* Strangers must not be able to take the last descriptor: a journal that cannot open its next file
+ * stops for good. A new descriptor is the lowest free one, so its number tells how many are left.
+ */
+static void limit_descriptors(struct http_server *s)
 {
-    static const int signals[] = {SIGINT, SIGTERM};
-    uint64_t limit;
-    int got;
+    uint64_t limit = 1024; /* what most processes begin with */
+    uint64_t spare;
+    int got = os_raise_nofile(&limit);
 
-    got = os_raise_nofile(&limit);
     if (got != 0) {
         log_line(LOG_WARN, "http", "cannot raise the limit of open files (errno %d)", -got);
     }
+    spare = limit / 4 < HTTP_FILES_SPARE ? limit / 4 : HTTP_FILES_SPARE;
+    limit -= spare;
+    s->fd_max = limit < INT_MAX / 2 ? (int)limit : INT_MAX / 2;
+    if ((unsigned)s->fd_max < s->config.limits.connections_max) {
+        log_line(LOG_WARN, "http",
+                 "the limit of open files leaves room for less than %d connections, not for %u",
+                 s->fd_max, s->config.limits.connections_max);
+    }
+}
+
+static int open_descriptors(struct http_server *s, struct err *e)
+{
+    static const int signals[] = {SIGINT, SIGTERM};
+    int got;
+
+    limit_descriptors(s);
     s->epoll_fd = os_epoll_create();
     if (s->epoll_fd < 0) {
         return err_os(e, s->epoll_fd, "epoll_create", "http");

@@ -301,6 +301,17 @@ int journal_append(struct journal *j, const struct journal_batch *b, struct jour
 
 /* ---- commit ---- */
 
+static int write_failed(struct journal *j, int result, const char *what, struct err *e)
+{
+    (void)err_os(e, result, what, "tail.ndjson");
+    journal_poison(j, e != NULL ? e->text : what);
+    drop_group(j);
+    if (e != NULL) {
+        e->code = ERR_WRITER_POISONED;
+    }
+    return ERR_WRITER_POISONED;
+}
+
 /* A write that failed for want of space: zeros over what was written of it, and a sync, make it
  * undone. */
 static int undo_write(struct journal *j, int fd, uint64_t at, size_t written, struct err *e)
@@ -311,26 +322,13 @@ static int undo_write(struct journal *j, int fd, uint64_t at, size_t written, st
             r = os_fdatasync(fd);
         }
         if (r < 0) {
-            (void)err_os(e, r, "undo a write to", "tail.ndjson");
-            journal_poison(j, e != NULL ? e->text : "a write could not be undone");
-            return ERR_WRITER_POISONED;
+            return write_failed(j, r, "undo a write to", e);
         }
     }
     drop_group(j);
     journal_set_no_space(j, true, "no space left to write to tail.ndjson");
     j->retry_space_ns = os_clock_mono_ns() + SPACE_RETRY_NS;
     return err_set(e, ERR_NO_SPACE, "the disk is full");
-}
-
-static int write_failed(struct journal *j, int result, const char *what, struct err *e)
-{
-    (void)err_os(e, result, what, "tail.ndjson");
-    journal_poison(j, e != NULL ? e->text : what);
-    drop_group(j);
-    if (e != NULL) {
-        e->code = ERR_WRITER_POISONED;
-    }
-    return ERR_WRITER_POISONED;
 }
 
 static void publish(struct journal *j)

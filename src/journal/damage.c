@@ -1,11 +1,13 @@
 /* Telling a torn last group from damage; the rule is in damage.h.
  *
- * Candidates for a batch begin where a line's first member does, behind any byte but those that can
- * stand before an object inside a payload: so a line is found although the line end before it is
- * damaged, and a payload that holds a copy of a line is not taken for one. (Inside strings the
- * quotes would be escaped.) Where the byte before such a copy did not reach the disk, the copy
- * gives itself away by its end: what would be its payload closes a bracket that it did not open.
- * Candidates are proven by scan.c like any other batch. A failed one is remembered, so the
+ * Candidates for a batch begin where a line's first member does, whatever stands before: so a line
+ * is found although the line end before it is damaged. A payload may hold an object that is a
+ * perfect copy of a line, with hashes that hold; it must not be taken for one, or a client could
+ * make a torn group look like damage. It gives itself away by its end: what would be its payload
+ * closes the bracket of an object that it did not open. (Inside strings the quotes would be
+ * escaped.)
+ *
+ * Candidates are proven by scan.c like any other batch. A failed one is remembered, so that the
  * thousands of lines of one broken batch cost one look. Its digest alone would not do: batches with
  * the same events have the same digest. */
 #include "journal/damage.h"
@@ -84,13 +86,17 @@ static bool judge(const struct uuid *last, const struct scan_batch *b, struct ev
     return false;
 }
 
-/* Whether a payload closes a bracket that it did not open: it is then the end of a larger one. */
-static bool closes_too_much(struct slice payload)
+/* False for what is no payload but the end of a larger one, or has a hole: canonical text holds no
+ * control byte, and a value closes no bracket that it did not open. */
+static bool may_be_payload(struct slice payload)
 {
     size_t depth = 0;
     bool in_string = false;
     for (size_t i = 0; i < payload.len; i++) {
         char c = payload.ptr[i];
+        if ((unsigned char)c < 0x20) {
+            return false;
+        }
         if (in_string && c == '\\') {
             i++;
         } else if (c == '"') {
@@ -99,12 +105,12 @@ static bool closes_too_much(struct slice payload)
             depth++;
         } else if (!in_string && (c == '}' || c == ']')) {
             if (depth == 0) {
-                return true;
+                return false;
             }
             depth--;
         }
     }
-    return false;
+    return true;
 }
 
 /* Lines of one batch: no two batches have the same source and batch_id. */
@@ -124,22 +130,23 @@ int damage_find(int fd, uint64_t bad, struct slice region, const struct uuid *la
     struct evidence ev = {0};
     struct line failed = {0}; /* of the last failed candidate */
     const struct slice begin = SLICE("{\"batch_digest\":\"");
+    const char *region_end = region.ptr + region.len;
+    const char *lf = NULL; /* the first line end behind the candidate */
     int r = 0;
     scan_start(&s, fd, bad + region.len, NULL, chain_genesis);
     *damaged = false;
     for (size_t at = 0; at < region.len && !*damaged;) {
         const char *p = memmem(region.ptr + at, region.len - at, begin.ptr, begin.len);
-        if (p == NULL) {
+        if (p != NULL && (lf == NULL || lf < p)) {
+            lf = memchr(p, '\n', (size_t)(region_end - p));
+        }
+        if (p == NULL || lf == NULL) {
             break;
         }
         at = (size_t)(p - region.ptr) + 1;
-        if (at > 1 && (p[-1] == ',' || p[-1] == ':' || p[-1] == '[')) {
-            continue;
-        }
-        const char *lf = memchr(p, '\n', region.len - at + 1);
         struct line l;
-        if (lf == NULL || !line_parse(slice_of(p, (size_t)(lf - p)), &l) ||
-            same_batch(&failed, &l) || closes_too_much(l.payload)) {
+        if (!line_parse(slice_of(p, (size_t)(lf - p)), &l) || same_batch(&failed, &l) ||
+            !may_be_payload(l.payload)) {
             continue;
         }
         struct scan_batch b;

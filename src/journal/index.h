@@ -7,8 +7,8 @@
  * generation a checksummed summary.
  *
  * Files, all written to a temporary name, synced, renamed, directory synced:
- *   index/keys-FFFFFFFF-TTTTTTTT.run   keys of the generations with ordinals F..T (decimal, 8
- * digits) index/gen-NNNNNNNN.sum             summary of generation N
+ *   index/keys-FFFFFFFF-TTTTTTTT.run   keys of the generations with ordinals F..T (8 digits)
+ *   index/gen-NNNNNNNN.sum             summary of generation N
  *
  * Threads: the loop thread calls everything here, but for index_summary_load, which any thread may
  * call. With `background` a thread of its own writes runs and summaries and merges; without it
@@ -29,7 +29,7 @@
 struct index;
 
 struct index_key {
-    uint8_t fingerprint[16]; /* first half of SHA-256(source NUL batch_id), unescaped texts */
+    uint8_t fingerprint[16]; /* of journal_fingerprint */
     uint32_t generation;     /* ordinal; generations are numbered from 0 in log order */
     uint32_t offset;         /* of the batch's first line, bytes from the start of its generation */
     uint32_t bytes;          /* of all its lines */

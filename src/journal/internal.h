@@ -75,8 +75,9 @@ static inline struct generation *journal_tail(struct journal *j)
 /* Stops acknowledging for good. The first cause stays. */
 void journal_poison(struct journal *j, const char *cause);
 void journal_set_no_space(struct journal *j, bool on, const char *cause);
-/* A new generation behind the others; it becomes the last. NULL without memory. */
-struct generation *journal_add_generation(struct journal *j);
+/* A new generation behind the others; it becomes the last, and readers may come at once. fd: of the
+ * tail, -1 for a closed one. NULL without memory. */
+struct generation *journal_add_generation(struct journal *j, int fd);
 /* Descriptor of a generation for reading; negative ERR_ when it cannot be opened. Any thread. */
 int journal_hold(struct journal *j, struct generation *g, struct err *e) MUST_CHECK;
 void journal_release(struct journal *j, struct generation *g);

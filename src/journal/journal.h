@@ -116,7 +116,8 @@ void journal_tick(struct journal *j);
 void journal_get_frontier(struct journal *j, struct journal_frontier *out);
 void journal_get_status(struct journal *j, struct journal_status *out);
 
-/* Fingerprint of a key from canonical JSON strings with quotes. */
+/* Fingerprint of a key: first half of SHA-256(source NUL batch_id), both as canonical JSON strings
+ * with quotes. */
 void journal_fingerprint(struct slice source, struct slice batch_id, uint8_t out[16]);
 
 #endif

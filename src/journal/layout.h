@@ -4,9 +4,11 @@
  *   DIR/lock                          single-writer lock
  *   DIR/journal/manifest.jsonl        first record fixed; written last when a journal is made
  *   DIR/journal/tail.ndjson           the active generation
- *   DIR/journal/tail.next             the next one, all zeros (only while a server runs, or after
- * it was killed) DIR/journal/pending/F_L.ndjson    closed generations, F and L the ids of their
- * first and last events DIR/journal/segments/             sealed generations (a later version)
+ *   DIR/journal/tail.next             the next one, all zeros; only while a server runs, or after
+ *                                     it was killed
+ *   DIR/journal/pending/F_L.ndjson    closed generations, F and L the ids of their first and last
+ *                                     events
+ *   DIR/journal/segments/             sealed generations (a later version)
  *   DIR/index/                        see index.h
  *   DIR/remnants/                     bytes of torn groups, kept for people */
 #ifndef JOURNAL_LAYOUT_H

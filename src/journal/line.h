@@ -1,9 +1,9 @@
 /* line: one stored event (spec/history.md section 11): the canonical form of the committed event
  * with batch_digest and batch_len, ended by LF. Members in this order:
  *
- *   {"batch_digest":"64 hex","batch_id":S,"batch_len":N,"content_hash":"64 hex","event_hash":"64
- * hex",
- *    "event_id":"uuid","kind":S,"observed_at":"24",["occurred_at":S,]"payload":V,"record_key":S,"source":S,"stream":S}
+ *   {"batch_digest":"64 hex","batch_id":S,"batch_len":N,"content_hash":"64 hex",
+ *    "event_hash":"64 hex","event_id":"uuid","kind":S,"observed_at":"24",["occurred_at":S,]
+ *    "payload":V,"record_key":S,"source":S,"stream":S}        (without line breaks)
  *
  * On replay `"batch_digest":…,` and `,"batch_len":N` are cut out and the rest is sent as stored. */
 #ifndef JOURNAL_LINE_H

@@ -329,7 +329,7 @@ static int load_closed(struct journal *j, struct err *e)
         r = j->index == NULL ? e->code : 0;
     }
     for (uint32_t i = 0; i < count && r == 0; i++) {
-        struct generation *g = journal_add_generation(j);
+        struct generation *g = journal_add_generation(j, -1);
         if (g == NULL) {
             r = err_set(e, ERR_NO_MEMORY, "no memory for generations");
             break;
@@ -360,24 +360,16 @@ static int open_locked(struct journal *j, struct err *e)
     if (r != 0) {
         return r;
     }
-    int damaged = load_closed(j, e);
-    if (damaged != 0 && (damaged != ERR_CORRUPT || j->index == NULL)) {
-        (void)os_close(fd);
-        return damaged;
+    r = load_closed(j, e);
+    if (r == 0 && journal_add_generation(j, fd) == NULL) {
+        r = err_set(e, ERR_NO_MEMORY, "no memory for generations");
     }
-    struct generation *tail = damaged == 0 ? journal_add_generation(j) : NULL;
-    if (damaged == 0 && tail == NULL) {
+    if (r != 0) {
+        /* Behind damage nothing is believed, so there is no tail; journal_close leaves the files
+         * alone. */
         (void)os_close(fd);
-        return err_set(e, ERR_NO_MEMORY, "no memory for generations");
+        return r;
     }
-    if (damaged != 0) {
-        /* Nothing behind the damage is believed, so there is no tail; journal_close leaves the
-         * files alone. */
-        (void)os_close(fd);
-        return damaged;
-    }
-    tail->tail = true;
-    tail->fd = fd;
     return journal_recover_tail(j, fd, e);
 }
 

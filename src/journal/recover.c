@@ -110,6 +110,7 @@ static int save_remnant(struct journal *j, uint64_t bad, struct slice region, st
     }
     int code = err_os(e, r, "write", "remnants");
     if (code == ERR_NO_SPACE) {
+        (void)os_unlink(path); /* a part of them would be named like the whole */
         log_line(LOG_WARN, "journal",
                  "%zu bytes of a torn group could not be kept: the disk is full", region.len);
         return 0;

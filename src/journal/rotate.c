@@ -3,9 +3,11 @@
  * Steps, and what a crash after each one leaves (recovery is in recover.c and open.c):
  *   1 trim the tail, sync it      tail.ndjson without padding, whole: opens as a closed tail
  *   2 rename it into pending/     one of the two names (a rename is atomic)
- *   3 sync pending/ and journal/  pending/F_L.ndjson, no tail.ndjson, tail.next there: step 4 is
- * done at the next open 4 rename tail.next to tail    tail.next or tail.ndjson, all zeros either
- * way 5 sync journal/               done; only now may anything be acknowledged from the new tail
+ *   3 sync pending/ and journal/  pending/F_L.ndjson, no tail.ndjson, but tail.next: the next open
+ *                                 does the rest
+ *   4 rename tail.next to tail    tail.next or tail.ndjson, all zeros either way
+ *   5 sync journal/               done; only now may anything be acknowledged from the new tail
+ *
  * A failure in 1 to 5 poisons: what the directory holds is not known. Before 1 nothing has
  * happened: a missing spare for want of space is an answer. */
 #include <stdlib.h>
@@ -113,8 +115,7 @@ int journal_rotate(struct journal *j, uint64_t need, struct err *e)
         return r;
     }
     r = swap_files(j, closed, e);
-    struct generation *next = r == 0 ? journal_add_generation(j) : NULL;
-    if (r == 0 && next == NULL) {
+    if (r == 0 && journal_add_generation(j, fd) == NULL) {
         journal_poison(j, "out of memory in a rotation");
         r = err_set(e, ERR_WRITER_POISONED, "out of memory in a rotation");
     }
@@ -125,8 +126,6 @@ int journal_rotate(struct journal *j, uint64_t need, struct err *e)
     pthread_mutex_lock(&j->lock);
     closed->tail = false;
     closed->named_last_id = closed->last_id;
-    next->tail = true;
-    next->fd = fd;
     bool idle = closed->users == 0;
     int old_fd = closed->fd;
     if (idle) {
@@ -165,6 +164,8 @@ int journal_grow_tail(struct journal *j, uint64_t need, struct err *e)
     struct err local;
     int code = err_os(&local, r, "extend", "tail.ndjson");
     if (code == ERR_NO_SPACE) {
+        /* What was got goes back, where that is possible: smaller batches need it. */
+        (void)os_ftruncate(tail->fd, j->tail_capacity);
         journal_set_no_space(j, true, "no space left to extend tail.ndjson");
         return err_set(e, ERR_NO_SPACE, "no space left to extend tail.ndjson");
     }

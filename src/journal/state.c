@@ -41,13 +41,14 @@ void journal_set_no_space(struct journal *j, bool on, const char *cause)
     }
 }
 
-struct generation *journal_add_generation(struct journal *j)
+struct generation *journal_add_generation(struct journal *j, int fd)
 {
     struct generation *g = calloc(1, sizeof *g);
     if (g == NULL) {
         return NULL;
     }
-    g->fd = -1;
+    g->fd = fd;
+    g->tail = fd >= 0;
     pthread_mutex_lock(&j->lock);
     if (j->generation_count == j->generation_cap) {
         uint32_t cap = j->generation_cap == 0 ? 64 : j->generation_cap * 2;

@@ -1,13 +1,14 @@
 /* Crash states, exhaustively (docs/CRASH.md): lives of a journal on the model disk, the power cut
  * at every call to the disk, with every subset of what was pending, or seeded ones where there are
- * too many; each disk that is left is opened, held against what had been acknowledged, appended to,
- * and opened again. While it is opened the power is cut again, up to three times in all.
+ * too many, and the process killed there; each disk that is left is opened, held against what had
+ * been acknowledged, appended to, and opened again. While it is opened the power is cut again, up
+ * to three times in all.
  *
  *   crash_journal [--states N] [--seed S] [--minutes M] [--scenario NAME] [--repro LINE] [-v]
  *
  * Rounds with seeds S, S + 1, ... go through all scenarios and both orders of directory entries,
- * until N distinct disks have been seen or M minutes are over (then it fails). A violation prints a
- * line that --repro takes back. */
+ * until N distinct disks have been seen or M minutes are over (then it fails); in every second
+ * round sectors may also be torn inside. A violation prints a line that --repro takes back. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@
 
 #define DEPTH_MAX      3
 #define VIOLATIONS_MAX 5
+#define KILLED         MODEL_CUT_ASK /* no power cut: the process alone is gone, the cache is not */
 
 /* One cut: before which call of its level, and what landed. */
 struct cut {
@@ -46,6 +48,7 @@ struct test {
     const struct scenario *scenario;
     uint64_t scenario_seed;
     enum model_order order;
+    enum model_torn torn; /* what becomes of lost sectors, beside staying old */
     struct cut path[DEPTH_MAX];
     /* results */
     struct set images; /* scenario and disk */
@@ -109,8 +112,8 @@ static void print_line(const struct test *t, unsigned depth)
            t->scenario_seed);
     for (unsigned i = 0; i < depth; i++) {
         const struct model_choice *c = &t->path[i].choice;
-        printf(",%" PRIu64 ":%d:%" PRIx64 ":%" PRIx64, t->path[i].call, (int)c->how, c->mask,
-               c->seed);
+        printf(",%" PRIu64 ":%d:%" PRIx64 ":%" PRIx64 ":%d", t->path[i].call, (int)c->how, c->mask,
+               c->seed, (int)c->torn);
     }
     printf("\n");
 }
@@ -226,8 +229,20 @@ static bool end_again(struct steps *s, struct journal *j, struct model **m, bool
     return true;
 }
 
+/* Opened, then the power goes before anything else was written: what was found must be there again,
+ * or an answer that was given meanwhile would have been wrong. */
+static bool open_twice(struct steps *s, struct model **m, struct level *level, struct journal **j)
+{
+    if (!open_and_check(s, *m, level, j)) {
+        return false;
+    }
+    struct journal *first = *j;
+    *j = NULL;
+    return end_again(s, first, m, false) && open_and_check(s, *m, NULL, j);
+}
+
 static void check_state(struct test *t, struct model *m, const struct kit_ledger *ledger,
-                        unsigned depth, uint64_t hash)
+                        unsigned depth, uint64_t hash, bool killed)
 {
     struct steps s = {.t = t, .ledger = *ledger, .depth = depth};
     struct level level = {.t = t, .depth = depth, .ledger = &s.ledger, .chance = hash};
@@ -237,7 +252,9 @@ static void check_state(struct test *t, struct model *m, const struct kit_ledger
     t->deep[depth]++;
     model_use(m);
     bool ok = hash % 4 != 0 || verify_raw(&s);
-    ok = ok && open_and_check(&s, m, depth < DEPTH_MAX ? &level : NULL, &j);
+    struct level *cut = depth < DEPTH_MAX ? &level : NULL;
+    ok = ok &&
+         (killed || hash % 8 == 1 ? open_twice(&s, &m, cut, &j) : open_and_check(&s, m, cut, &j));
     ok = ok && append_and_check(&s, j);
     if (ok) {
         ok = end_again(&s, j, &m, hash % 3 == 0);
@@ -266,14 +283,15 @@ static void try_state(struct level *lv, struct model *after, uint64_t call,
                       const struct model_choice *choice)
 {
     struct test *t = lv->t;
+    bool killed = choice->how == KILLED;
     uint64_t hash = kit_mix(model_hash(after) ^ name_hash(t));
     t->path[lv->depth] = (struct cut){call, *choice};
     (void)set_add(&t->images, hash);
-    if (!set_add(&t->seen, kit_mix(hash ^ ledger_hash(lv->ledger))) && !t->repro) {
+    if (!set_add(&t->seen, kit_mix(hash ^ ledger_hash(lv->ledger) ^ killed)) && !t->repro) {
         model_free(after);
         return;
     }
-    check_state(t, after, lv->ledger, lv->depth + 1, hash);
+    check_state(t, after, lv->ledger, lv->depth + 1, hash, killed);
 }
 
 static bool changes(const struct model_call *call)
@@ -305,7 +323,8 @@ static void cut_here(struct level *lv, struct model *m, uint64_t call)
     if (t->repro) {
         if (lv->depth < t->want_count && t->want[lv->depth].call == call) {
             const struct model_choice *choice = &t->want[lv->depth].choice;
-            try_state(lv, model_crash(m, choice), call, choice);
+            try_state(lv, choice->how == KILLED ? model_snapshot(m) : model_crash(m, choice), call,
+                      choice);
             model_use(m);
         }
         return;
@@ -319,8 +338,13 @@ static void cut_here(struct level *lv, struct model *m, uint64_t call)
     model_crashes_begin(&it, m, lv->depth == 0 ? t->scenario->exhaustive_max : 1,
                         lv->depth == 0 ? t->scenario->samples : 1,
                         kit_mix(t->scenario_seed ^ call << 20 ^ lv->depth));
+    it.torn = lv->depth == 0 ? t->torn : MODEL_WHOLE;
     while (!over(t) && (after = model_crashes_next(&it)) != NULL) {
         try_state(lv, after, call, &it.choice);
+    }
+    struct model_choice killed = {.how = KILLED};
+    if (!over(t)) {
+        try_state(lv, model_snapshot(m), call, &killed);
     }
     model_use(m);
 }
@@ -377,17 +401,19 @@ static int usage(void)
 static bool parse_cut(const char *text, struct cut *cut)
 {
     int how;
+    int torn;
     memset(cut, 0, sizeof *cut);
-    if (sscanf(text, "%" SCNu64 ":%d:%" SCNx64 ":%" SCNx64, &cut->call, &how, &cut->choice.mask,
-               &cut->choice.seed) != 4 ||
-        how < MODEL_CUT_NONE || how > MODEL_CUT_RANDOM) {
+    if (sscanf(text, "%" SCNu64 ":%d:%" SCNx64 ":%" SCNx64 ":%d", &cut->call, &how,
+               &cut->choice.mask, &cut->choice.seed, &torn) != 5 ||
+        how < MODEL_CUT_NONE || how > KILLED || torn < MODEL_WHOLE || torn > MODEL_TORN_JUNK) {
         return false;
     }
     cut->choice.how = (unsigned)how;
+    cut->choice.torn = (enum model_torn)torn;
     return true;
 }
 
-/* NAME,ORDER,SEED,CALL:HOW:MASK:SEED,... */
+/* NAME,ORDER,SEED,CALL:HOW:MASK:SEED:TORN,... */
 static bool parse_repro(struct test *t, char *line)
 {
     const char *name = strtok(line, ",");
@@ -458,6 +484,7 @@ static void rounds(struct test *t)
             if (t->only != NULL && strcmp(t->only, scenarios[i].name) != 0) {
                 continue;
             }
+            t->torn = round % 2 == 1 ? MODEL_TORN_MIX : MODEL_WHOLE;
             run_scenario(t, &scenarios[i], t->seed + round, MODEL_REORDERED);
             run_scenario(t, &scenarios[i], t->seed + round, MODEL_ORDERED);
             if (t->verbose) {

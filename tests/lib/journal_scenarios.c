@@ -269,6 +269,30 @@ static void run_undo(struct scenario_run *run)
     end(run);
 }
 
+/* Rotations after which the next spare cannot be made at once, so that nothing else of it syncs the
+ * directory before the new tail is acknowledged from. */
+static void nospare_on_call(struct scenario_run *run, struct model *m,
+                            const struct model_call *call)
+{
+    static const struct fault full = {
+        .kind = FAULT_ERROR, .error = ENOSPC, .call = OS_CALL_open, .path = "tail.next", .at = 1};
+    if (call->call == OS_CALL_open && strstr(call->path, "tail.next") != NULL) {
+        /* The first is the open's, then each rotation takes one and fails to make one. */
+        model_fault_arm(m, run->script % 2 == 1 ? &full : NULL);
+        run->script++;
+    }
+}
+
+static void run_nospare(struct scenario_run *run)
+{
+    begin(run);
+    for (uint32_t n = 1; n <= 6; n++) {
+        put(run, n, 1, between(run, 30000, 40000));
+        put(run, n + 20, 1, between(run, 1, 500));
+    }
+    end(run);
+}
+
 /* Enough generations for the index to merge its runs. */
 static void run_merge(struct scenario_run *run)
 {
@@ -292,6 +316,7 @@ const struct scenario scenarios[] = {
     {"leftover", run_leftover, prepare_leftover, NULL, 10, 512},
     {"full", run_full, prepare_full, NULL, 8, 24},
     {"undo", run_undo, NULL, undo_on_call, 10, 256},
+    {"nospare", run_nospare, NULL, nospare_on_call, 8, 64},
     {"merge", run_merge, NULL, NULL, 6, 12},
 };
 const unsigned scenario_count = sizeof scenarios / sizeof *scenarios;

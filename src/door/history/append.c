@@ -6,7 +6,8 @@
  *
  * Every writer-stage outcome waits in `waiting` for journal_commit. When that fails, all of them
  * get the failure: a duplicate or a conflict may have been decided against a batch of the very
- * group that was lost. */
+ * group that was lost. Reads that come behind them in the same turn wait too, so that nobody gets a
+ * receipt and behind it, on the same connection, a history without it. */
 #include <stdlib.h>
 #include <strings.h>
 
@@ -196,6 +197,23 @@ static void release(struct history *h, int code)
     h->waiting_count = 0;
 }
 
+static void run_read(const struct read *r)
+{
+    if (!http_work(r->req, r->work, r->done, r->ctx)) {
+        r->refuse(r->ctx, r->req);
+    }
+}
+
+void history_start_read(struct history *h, const struct read *r)
+{
+    if (h->waiting_count == 0) {
+        run_read(r);
+        return;
+    }
+    ensure(h->reads_count < h->options.replays_max);
+    h->reads[h->reads_count++] = *r;
+}
+
 void history_turn(struct history *h)
 {
     if (h->waiting_count == 0) {
@@ -203,6 +221,10 @@ void history_turn(struct history *h)
     }
     struct err e = {0};
     release(h, journal_commit(h->journal, &e));
+    for (uint32_t i = 0; i < h->reads_count; i++) {
+        run_read(&h->reads[i]);
+    }
+    h->reads_count = 0;
 }
 
 /* ---- the writer stage ---- */

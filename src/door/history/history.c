@@ -17,8 +17,9 @@ struct history *history_new(struct journal *j, const struct history_options *opt
     h->journal = j;
     h->options = *options;
     h->parse = parse_new();
-    if (h->parse == NULL) {
-        free(h);
+    h->reads = calloc(options->replays_max, sizeof *h->reads);
+    if (h->parse == NULL || h->reads == NULL) {
+        history_free(h);
         return NULL;
     }
     return h;
@@ -27,11 +28,13 @@ struct history *history_new(struct journal *j, const struct history_options *opt
 void history_free(struct history *h)
 {
     ensure(h->waiting_count == 0);
+    ensure(h->reads_count == 0);
     ensure(h->replays == 0);
     parse_free(h->parse);
     buf_free(&h->extra);
     buf_free(&h->text);
     free(h->waiting);
+    free(h->reads);
     free(h);
 }
 

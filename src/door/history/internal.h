@@ -16,6 +16,16 @@ struct waiting {
     struct journal_result result;
 };
 
+/* A read whose snapshot must not be older than the appends that were asked for before it: it
+ * starts when their group is committed. */
+struct read {
+    struct http_request *req;
+    void (*work)(void *ctx);
+    http_fn *done;
+    http_fn *refuse; /* answers that too much is waiting, and frees ctx */
+    void *ctx;
+};
+
 struct history {
     struct journal *journal;
     struct history_options options;
@@ -23,13 +33,18 @@ struct history {
     struct buf extra, text;
     struct waiting *waiting;
     size_t waiting_count, waiting_cap;
-    uint32_t replays;
+    struct read *reads; /* replays_max of them */
+    uint32_t reads_count;
+    uint32_t replays; /* and pages of streams: under way */
     _Atomic bool stopping;
 };
 
 /* append.c */
 void history_append_head(void *ctx, struct http_request *req);
 void history_append_request(void *ctx, struct http_request *req);
+/* Runs a read's work on a worker once nothing is staged any more. */
+void history_start_read(struct history *h, const struct read *r);
+
 /* replay.c and streams.c */
 void history_replay_request(void *ctx, struct http_request *req);
 void history_streams_request(void *ctx, struct http_request *req);

@@ -328,6 +328,12 @@ static void open_done(void *ctx, struct http_request *req)
                        rp);
 }
 
+static void replay_refuse(void *ctx, struct http_request *req)
+{
+    http_answer_error(req, ERR_OVERLOADED, "too many reads are under way", (struct slice){0});
+    replay_close(ctx);
+}
+
 void history_replay_request(void *ctx, struct http_request *req)
 {
     struct history *h = ctx;
@@ -346,10 +352,8 @@ void history_replay_request(void *ctx, struct http_request *req)
         history_answer_err(req, &e);
         replay_close(rp);
     } else if (h->replays > h->options.replays_max) {
-        http_answer_error(req, ERR_OVERLOADED, "too many reads are under way", (struct slice){0});
-        replay_close(rp);
-    } else if (!http_work(req, open_work, open_done, rp)) {
-        http_answer_error(req, ERR_OVERLOADED, "too many reads are waiting", (struct slice){0});
-        replay_close(rp);
+        replay_refuse(rp, req);
+    } else {
+        history_start_read(h, &(struct read){req, open_work, open_done, replay_refuse, rp});
     }
 }

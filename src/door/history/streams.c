@@ -198,6 +198,12 @@ static void page_done(void *ctx, struct http_request *req)
     page_free(pg);
 }
 
+static void page_refuse(void *ctx, struct http_request *req)
+{
+    http_answer_error(req, ERR_OVERLOADED, "too many reads are under way", (struct slice){0});
+    page_free(ctx);
+}
+
 void history_streams_request(void *ctx, struct http_request *req)
 {
     struct history *h = ctx;
@@ -216,10 +222,8 @@ void history_streams_request(void *ctx, struct http_request *req)
         history_answer_err(req, &e);
         page_free(pg);
     } else if (h->replays > h->options.replays_max) {
-        http_answer_error(req, ERR_OVERLOADED, "too many reads are under way", (struct slice){0});
-        page_free(pg);
-    } else if (!http_work(req, page_work, page_done, pg)) {
-        http_answer_error(req, ERR_OVERLOADED, "too many reads are waiting", (struct slice){0});
-        page_free(pg);
+        page_refuse(pg, req);
+    } else {
+        history_start_read(h, &(struct read){req, page_work, page_done, page_refuse, pg});
     }
 }

@@ -103,19 +103,29 @@ static void watch(void *ctx, struct model *m, const struct model_call *call)
 
 static void test_order_of_syncs(void **state)
 {
-    struct fx f;
-    unsigned seen = 0;
-    fx_start(&f, false);
-    fx_open(&f);
-    fx_put(&f, 1, 1, 10);
-    model_set_hook(f.m, watch, &seen);
-    for (uint32_t n = 2; n < 12; n++) {
-        fx_put(&f, n, 1, 30000);
+    /* With a next spare, whose making syncs the directory once more, and without. */
+    for (int spare = 0; spare < 2; spare++) {
+        struct fx f;
+        unsigned seen = 0;
+        struct fault none = {.kind = FAULT_ERROR,
+                             .error = ENOSPC,
+                             .call = OS_CALL_open,
+                             .path = "tail.next",
+                             .at = 1};
+        fx_start(&f, false);
+        fx_open(&f);
+        fx_put(&f, 1, 1, 10);
+        model_set_hook(f.m, watch, &seen);
+        for (uint32_t n = 2; n < 12; n++) {
+            none.at = fx_exists(f.layout.spare) ? 1 : 2; /* the one behind the rotation */
+            model_fault_arm(f.m, spare == 0 ? &none : NULL);
+            fx_put(&f, n, 1, 34000);
+        }
+        model_set_hook(f.m, NULL, NULL);
+        assert_true(seen >= 10);
+        assert_true(fx_status(&f).generations > 4);
+        fx_end(&f);
     }
-    model_set_hook(f.m, NULL, NULL);
-    assert_true(seen >= 10);
-    assert_true(fx_status(&f).generations > 4);
-    fx_end(&f);
     (void)state;
 }
 
