@@ -30,12 +30,6 @@
 #define GROUP_KEEP_BYTES (8u << 20) /* a larger buffer is given back after its commit */
 #define SPACE_RETRY_NS   UINT64_C(1000000000)
 
-static struct slice unquote(struct slice s)
-{
-    ensure(s.len >= 2);
-    return slice_of(s.ptr + 1, s.len - 2);
-}
-
 /* ---- staging ---- */
 
 static int begin_group(struct journal *j, struct err *e)
@@ -135,7 +129,7 @@ static int stage_event(struct journal *j, struct line *l, const struct journal_e
     }
     hex_encode(hash_hex, hash, SHA256_LEN);
     l->event_hash = slice_of(hash_hex, SHA256_HEX_LEN);
-    int r = streams_add(j->streams, unquote(l->source), unquote(l->stream), id);
+    int r = streams_add(j->streams, line_inner(l->source), line_inner(l->stream), id);
     if (r != 0) {
         return r;
     }
@@ -243,7 +237,8 @@ static int check_precondition(struct journal *j, const struct journal_batch *b,
                               struct journal_result *r)
 {
     struct stream_state st = {0};
-    bool any = streams_get(j->streams, unquote(b->source), unquote(b->precondition_stream), &st);
+    bool any =
+        streams_get(j->streams, line_inner(b->source), line_inner(b->precondition_stream), &st);
     bool met = b->expect_none ? !any : any && uuid_cmp(&st.last_id, &b->expected_frontier) == 0;
     if (met) {
         return 0;

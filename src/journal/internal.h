@@ -38,7 +38,7 @@ struct journal {
     uint32_t generation_count, generation_cap;
     struct journal_frontier frontier; /* [lock] published */
     uint64_t bytes;                   /* [lock] committed, all generations */
-    bool poisoned, no_space;          /* [lock] */
+    bool poisoned, damaged, no_space; /* [lock] damaged: poisoned by what was found at the start */
     char cause[256];                  /* [lock] */
 
     /* the writer */
@@ -74,6 +74,8 @@ static inline struct generation *journal_tail(struct journal *j)
 
 /* Stops acknowledging for good. The first cause stays. */
 void journal_poison(struct journal *j, const char *cause);
+/* The same for damage found when opening: a restart will not help. */
+void journal_poison_damaged(struct journal *j, const char *cause);
 void journal_set_no_space(struct journal *j, bool on, const char *cause);
 /* A new generation behind the others; it becomes the last, and readers may come at once. fd: of the
  * tail, -1 for a closed one. NULL without memory. */
@@ -86,6 +88,9 @@ void journal_refresh_metrics(struct journal *j);
 /* recover.c: proves the tail's content, sets frontier, keys and streams, and makes the file ready
  * for appends. ERR_CORRUPT: only proven content is published and nothing was changed on disk. */
 int journal_recover_tail(struct journal *j, int fd, struct err *e) MUST_CHECK;
+/* For scan_next: counts a proven line into the streams of j (ctx). */
+struct line;
+int journal_count_line(void *ctx, const struct line *l);
 /* Fingerprint, offset and so on of a proven batch, into the index. */
 struct scan_batch;
 int journal_index_batch(struct journal *j, const struct scan_batch *b, uint32_t ordinal) MUST_CHECK;

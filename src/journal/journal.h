@@ -81,6 +81,7 @@ struct journal_status {
     uint64_t bytes;
     uint32_t generations;
     bool poisoned;
+    bool damaged; /* poisoned because of damage found at the start: a restart does not help */
     bool no_space;
     char cause[256]; /* of poisoned or no_space, for people; no paths of the host beyond file names
                       */

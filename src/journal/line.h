@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/ensure.h"
 #include "base/slice.h"
 #include "base/uuid.h"
 
@@ -49,5 +50,12 @@ void line_put(struct buf *out, const struct line *l);
 bool line_parse(struct slice text, struct line *l);
 /* Appends the event as replayed: no framing members, no LF. */
 void line_put_event(struct buf *out, const struct line *l);
+
+/* The text between the quotes of a canonical string. */
+static inline struct slice line_inner(struct slice string)
+{
+    ensure(string.len >= 2);
+    return (struct slice){.ptr = string.ptr + 1, .len = string.len - 2};
+}
 
 #endif

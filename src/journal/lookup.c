@@ -36,7 +36,9 @@ static int fetch(struct journal *j, const struct index_key *key, uint64_t from, 
     struct generation *tail = journal_tail(j);
     if (key->generation == tail->ordinal && key->offset >= tail->bytes) {
         uint64_t in_group = at - tail->bytes;
-        ensure(in_group + n <= j->group.len);
+        if (in_group > j->group.len || n > j->group.len - in_group) {
+            return err_set(e, ERR_CORRUPT, "the index names a place behind the end of the journal");
+        }
         buf_put(&j->lookup, j->group.ptr + in_group, n);
         return 0;
     }

@@ -206,16 +206,12 @@ static int open_tail(struct journal *j, int *fd_out, struct err *e)
     return 0;
 }
 
-static int rebuild_line(void *ctx, const struct line *l)
-{
-    struct journal *j = ctx;
-    return streams_add(j->streams, slice_of(l->source.ptr + 1, l->source.len - 2),
-                       slice_of(l->stream.ptr + 1, l->stream.len - 2), &l->id);
-}
-
 /* Proves a whole closed generation and makes its summary (and keys) again. */
 static int rebuild(struct journal *j, struct generation *g, bool with_keys, struct err *e)
 {
+    if (g->bytes > UINT32_MAX) {
+        return err_set(e, ERR_UNSUPPORTED, "closed generation %u is larger than 4 GiB", g->ordinal);
+    }
     int fd = journal_hold(j, g, e);
     if (fd < 0) {
         return fd;
@@ -230,7 +226,7 @@ static int rebuild(struct journal *j, struct generation *g, bool with_keys, stru
     int r;
     log_line(LOG_INFO, "journal", "rebuilding the index of generation %u", g->ordinal);
     scan_start(&s, fd, g->bytes, j->frontier.empty ? NULL : &j->frontier.last_id, j->frontier.head);
-    while ((r = scan_next(&s, &b, rebuild_line, j, &why)) == 1) {
+    while ((r = scan_next(&s, &b, journal_count_line, j, &why)) == 1) {
         streams_keep(j->streams);
         sum.batches++;
         if (with_keys && journal_index_batch(j, &b, g->ordinal) != 0) {
@@ -436,7 +432,7 @@ int journal_open(const char *dir, const struct journal_options *options, struct 
         r = open_locked(j, e);
     }
     if (r == ERR_CORRUPT && j->index != NULL) {
-        journal_poison(j, e->text);
+        journal_poison_damaged(j, e->text);
         journal_refresh_metrics(j);
         *out = j;
         return 0;

@@ -27,8 +27,8 @@ static int collect_lines(struct journal *j, struct collect *c, const struct uuid
     }
     struct line l;
     while ((code = journal_reader_next(r, &l, 0, e)) == 1) {
-        struct index_stream row = {.source = slice_of(l.source.ptr + 1, l.source.len - 2),
-                                   .stream = slice_of(l.stream.ptr + 1, l.stream.len - 2),
+        struct index_stream row = {.source = line_inner(l.source),
+                                   .stream = line_inner(l.stream),
                                    .last_id = l.id,
                                    .events = 1};
         code = collect_row(c, &row);

@@ -25,12 +25,6 @@
 #include "journal/scan.h"
 #include "os/os.h"
 
-static struct slice unquote(struct slice s)
-{
-    ensure(s.len >= 2);
-    return slice_of(s.ptr + 1, s.len - 2);
-}
-
 int journal_index_batch(struct journal *j, const struct scan_batch *b, uint32_t ordinal)
 {
     struct index_key key = {.generation = ordinal,
@@ -41,10 +35,10 @@ int journal_index_batch(struct journal *j, const struct scan_batch *b, uint32_t 
     return index_insert(j->index, &key);
 }
 
-static int count_line(void *ctx, const struct line *l)
+int journal_count_line(void *ctx, const struct line *l)
 {
     struct journal *j = ctx;
-    return streams_add(j->streams, unquote(l->source), unquote(l->stream), &l->id);
+    return streams_add(j->streams, line_inner(l->source), line_inner(l->stream), &l->id);
 }
 
 /* Proves batches from the start until the data ends. 0: at s->offset there is no more; ERR_CORRUPT:
@@ -54,7 +48,7 @@ static int prove_all(struct journal *j, struct scan *s, struct err *e)
     struct generation *tail = journal_tail(j);
     struct scan_batch b;
     int r;
-    while ((r = scan_next(s, &b, count_line, j, e)) == 1) {
+    while ((r = scan_next(s, &b, journal_count_line, j, e)) == 1) {
         if (b.offset + b.bytes > UINT32_MAX) {
             return err_set_at(e, ERR_UNSUPPORTED, b.offset, "tail.ndjson is larger than 4 GiB");
         }

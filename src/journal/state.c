@@ -11,19 +11,33 @@
 #include "journal/internal.h"
 #include "os/os.h"
 
-void journal_poison(struct journal *j, const char *cause)
+static void poison(struct journal *j, const char *cause, bool damaged)
 {
     pthread_mutex_lock(&j->lock);
     bool first = !j->poisoned;
     j->poisoned = true;
+    j->damaged = j->damaged || damaged;
     if (first) {
         (void)snprintf(j->cause, sizeof j->cause, "%s", cause);
     }
     pthread_mutex_unlock(&j->lock);
     if (first) {
         metric_set(METRIC_JOURNAL_POISONED, 1);
-        log_line(LOG_ERROR, "journal", "no more appends until a restart: %s", cause);
+        log_line(LOG_ERROR, "journal", "%s: %s",
+                 damaged ? "appends are refused, the journal is damaged"
+                         : "no more appends until a restart",
+                 cause);
     }
+}
+
+void journal_poison(struct journal *j, const char *cause)
+{
+    poison(j, cause, false);
+}
+
+void journal_poison_damaged(struct journal *j, const char *cause)
+{
+    poison(j, cause, true);
 }
 
 void journal_set_no_space(struct journal *j, bool on, const char *cause)
@@ -116,6 +130,7 @@ void journal_get_status(struct journal *j, struct journal_status *out)
     out->bytes = j->bytes;
     out->generations = j->generation_count;
     out->poisoned = j->poisoned;
+    out->damaged = j->damaged;
     out->no_space = j->no_space;
     memcpy(out->cause, j->cause, sizeof out->cause);
     pthread_mutex_unlock(&j->lock);

@@ -103,6 +103,11 @@ static int judge(const struct client *client, struct slice status)
         cause = inner;
     }
     int shown = cause.len > TEXT_SHOWN ? TEXT_SHOWN : (int)cause.len;
+    if (flag_set(status, SLICE("damaged"))) {
+        output_error(VERB, "%s: the journal is damaged and takes no appends: %.*s",
+                     client_where(client), shown, cause.ptr);
+        return EXIT_FAILED;
+    }
     if (flag_set(status, SLICE("poisoned"))) {
         output_error(VERB,
                      "%s: a write or sync failed and nothing is acknowledged until a restart: %.*s",

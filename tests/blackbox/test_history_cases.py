@@ -48,7 +48,7 @@ def test_L25_damage_in_an_early_generation_and_no_index(make_server):
     server.start()
     ready = server.get("/readyz")
     assert ready.status == 503
-    assert ready.json["cause"] == "writer_poisoned" and f"byte {start_of_batch}" in ready.json["detail"]
+    assert ready.json["cause"] == "damaged" and f"byte {start_of_batch}" in ready.json["detail"]
     served = replay_all(server)
     assert served == whole[:len(served)]
     before = sum(len(p.read_bytes().splitlines()) for p in pending[:2])

@@ -37,7 +37,8 @@ static void readyz(void *ctx, struct http_request *req)
     struct buf b = {0};
     buf_put_cstr(&b, ready ? "{\"status\":\"ready\"}" : "{\"status\":\"not_ready\",\"cause\":");
     if (!ready) {
-        json_put_string(&b, st.poisoned   ? SLICE("writer_poisoned")
+        json_put_string(&b, st.damaged    ? SLICE("damaged")
+                            : st.poisoned ? SLICE("writer_poisoned")
                             : st.no_space ? SLICE("no_space")
                                           : SLICE("stopping"));
         buf_put_cstr(&b, ",\"detail\":");
@@ -93,6 +94,7 @@ static void status(void *ctx, struct http_request *req)
     put_number(&b, "},\"journal\":{\"bytes\":", st.bytes);
     put_number(&b, ",\"generations\":", st.generations);
     put_flag(&b, ",\"poisoned\":", st.poisoned);
+    put_flag(&b, ",\"damaged\":", st.damaged);
     put_flag(&b, ",\"no_space\":", st.no_space);
     buf_put_cstr(&b, ",\"cause\":");
     json_put_string(&b, slice_cstr(st.cause));
