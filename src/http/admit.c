@@ -4,7 +4,8 @@
  * door's own look at the head, the declared length, the budget. Only then 100 Continue is said and
  * the body is read. The budget is shared by all connections; who finds it used up waits in line,
  * first come first served, at most admission_wait_ms, and is then answered 429: nothing of its body
- * was used. A body of unknown length takes its budget in steps of HTTP_BODY_STEP_BYTES.
+ * was used. A body of unknown length takes its budget in steps of HTTP_BODY_STEP_BYTES. One that
+ * needs a single step does not wait behind larger ones, and a share of the budget is for it alone.
  *
  * An answer that refuses a request whose body has not been read in full always ends the connection:
  * what follows can then not be mistaken for a request. Everything here is an answer; a connection
@@ -105,9 +106,10 @@ static void start_body(struct http_conn *c, struct http_request *req)
 void http_conn_ask_budget(struct http_conn *c, struct http_request *req, uint64_t n)
 {
     struct http_server *s = c->server;
+    bool small = n <= HTTP_BODY_STEP_BYTES && req->reserved == 0;
 
     c->want_bytes = n;
-    if (TAILQ_EMPTY(&s->waiters) && http_budget_take(s, n)) {
+    if ((small || TAILQ_EMPTY(&s->waiters)) && http_budget_take(s, req->reserved, n)) {
         start_body(c, req);
         return;
     }
@@ -129,7 +131,7 @@ void http_admission_grant(struct http_server *s)
 {
     struct http_conn *c = TAILQ_FIRST(&s->waiters);
 
-    while (c != NULL && http_budget_take(s, c->want_bytes)) {
+    while (c != NULL && http_budget_take(s, c->granted_bytes, c->want_bytes)) {
         http_conn_stop_waiting(c);
         start_body(c, TAILQ_LAST(&c->queue, http_request_list));
         http_conn_set_runnable(c);

@@ -22,6 +22,7 @@
 #define HTTP_SPARE_MAX       512u         /* spare requests kept */
 #define HTTP_LISTENERS_MAX   8u
 #define HTTP_BODY_STEP_BYTES (64u << 10) /* steps of the budget for a body of unknown length */
+#define HTTP_BUDGET_SHARE    16u /* this part of the budget is for bodies of one step only */
 #define HTTP_LINGER_MS       2000u
 #define HTTP_SWEEP_MS        200u /* how often timeouts are looked at */
 #define HTTP_REFUSED_LINGER  64u  /* connections past connections_max that get a proper 503 */
@@ -179,7 +180,8 @@ void http_request_release(struct http_request *req);
 void http_request_abandon(struct http_request *req);
 void http_request_bury(struct http_server *s); /* end of a turn */
 void http_request_free(struct http_request *req);
-bool http_budget_take(struct http_server *s, uint64_t n);
+/* n more bytes for a body that holds `held` of them; false: not to be had now. */
+bool http_budget_take(struct http_server *s, uint64_t held, uint64_t n);
 void http_request_set_busy(struct http_request *req, bool *flag, bool busy);
 void http_request_count_bytes(struct http_request *req); /* brings queued_bytes up to date */
 

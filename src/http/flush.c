@@ -119,6 +119,7 @@ static bool settle_front(struct http_conn *c)
         }
         if (close || cut) {
             c->state = HTTP_CONN_DRAIN;
+            http_conn_stop_waiting(c); /* the request that asked for budget goes with the others */
             while (!TAILQ_EMPTY(&c->queue)) {
                 http_request_abandon(TAILQ_FIRST(&c->queue));
             }

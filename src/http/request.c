@@ -162,10 +162,15 @@ void http_request_bury(struct http_server *s)
     }
 }
 
-bool http_budget_take(struct http_server *s, uint64_t n)
+/* A few large bodies that are announced and do not arrive must not keep every small one out: they
+ * leave it a share. */
+bool http_budget_take(struct http_server *s, uint64_t held, uint64_t n)
 {
     uint64_t max = s->config.limits.body_budget_bytes;
 
+    if (held > HTTP_BODY_STEP_BYTES || n > HTTP_BODY_STEP_BYTES - held) {
+        max -= max / HTTP_BUDGET_SHARE;
+    }
     if (s->budget_used > max || n > max - s->budget_used) {
         return false;
     }
@@ -240,7 +245,7 @@ bool http_answered(const struct http_request *req)
 bool http_reserve(struct http_request *req, uint64_t n)
 {
     ensure(!req->answered);
-    if (!http_budget_take(req->server, n)) {
+    if (!http_budget_take(req->server, req->reserved, n)) {
         return false;
     }
     req->reserved += n;

@@ -15,12 +15,8 @@
 #include "os/os.h"
 
 #define SCAN_READ (256u << 10)
-/* Ids of another program may carry one tag by chance, one pair in 16,384. Their group numbers are
- * then 44 random bits, which are not this near; ours are never this far apart: so many groups do
- * not go missing between two batches that are whole. */
-#define GROUPS_FAR (UINT64_C(1) << 24)
-/* Ids of another program carry random bits where ours have tag and group. Two neighbours share the tag by chance once in
- * 16,384; a group that falls, or jumps this far, is no journal of ours. */
+/* Ids of another program carry random bits where ours have tag and group. Two neighbours share the
+ * tag by chance once in 16,384; a group that falls, or jumps this far, is no journal of ours. */
 #define FOREIGN_GAP (UINT64_C(1) << 32)
 
 void scan_start(struct scan *s, int fd, uint64_t limit, const struct uuid *last_id,
@@ -63,7 +59,7 @@ bool scan_follows(const struct uuid *last, const struct uuid *id)
     if (b.group == a.group) {
         return b.index == a.index + 1 && b.ms == a.ms;
     }
-    if (b.group < a.group || b.group - a.group > GROUPS_FAR) {
+    if (b.group < a.group || b.group - a.group > FOREIGN_GAP) {
         return true;
     }
     return b.group == a.group + 1 && b.index == 0;

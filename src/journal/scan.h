@@ -71,7 +71,8 @@ int scan_next(struct scan *s, struct scan_batch *b, scan_line_fn *fn, void *ctx,
 /* Puts a scan at another place of the same file, without knowledge of what precedes it. */
 void scan_jump(struct scan *s, uint64_t offset);
 /* Whether id may follow last: same group with the next index, or the next group with index 0, where
- * both carry the same tag; a higher id otherwise, and where they cannot be of one journal of ours. */
+ * both carry the same tag; a higher id otherwise, and where they cannot be of one journal of
+ * ours. */
 bool scan_follows(const struct uuid *last, const struct uuid *id);
 
 #endif

@@ -101,6 +101,9 @@ static bool take_end(struct replay *p, struct slice line)
 static bool take_line(struct replay *p, struct slice line)
 {
     struct id id;
+    while (line.len > 0 && *line.ptr == ' ') { /* sent while the server searched */
+        line = slice_from(line, 1);
+    }
     if (p->ended) {
         return stop(p, "the answer goes on behind its last record");
     }

@@ -12,7 +12,10 @@ GENERATION = ("--generation-bytes", "1MiB")
 
 
 def run(*words):
-    return subprocess.run(words, capture_output=True, text=True, timeout=60)
+    try:
+        return subprocess.run(words, capture_output=True, text=True, timeout=60)
+    except FileNotFoundError as missing:
+        return subprocess.CompletedProcess(words, 127, "", str(missing))
 
 
 @pytest.fixture(params=["ext4", "tmpfs"])
@@ -26,9 +29,9 @@ def small_disk(request, workdir):
         image = workdir / "image"
         with open(image, "wb") as file:
             file.truncate(DISK_MIB << 20)
-        made = run("mkfs.ext4", "-q", "-F", "-m", "0", str(image))
-        assert made.returncode == 0, made.stderr
-        mounted = run("mount", "-o", "loop", str(image), str(point))
+        mounted = run("mkfs.ext4", "-q", "-F", "-m", "0", str(image))
+        if mounted.returncode == 0:
+            mounted = run("mount", "-o", "loop", str(image), str(point))
     if mounted.returncode != 0:
         why = f"NOT TESTED: a full {request.param}: {mounted.stderr.strip()}"
         warnings.warn(why)

@@ -85,13 +85,18 @@ def descriptors(server):
     return len(os.listdir(f"/proc/{server.process.pid}/fd"))
 
 
-def rss(server):
-    """Bytes of memory the server holds."""
+def memory(server, field="VmRSS"):
+    """Bytes of memory the server holds (VmRSS) or has held at most (VmHWM)."""
     text = open(f"/proc/{server.process.pid}/status", encoding="ascii").read()
-    return int(re.search(r"VmRSS:\s+(\d+)", text).group(1)) << 10
+    return int(re.search(field + r":\s+(\d+)", text).group(1)) << 10
 
 
-def until(condition, seconds=10):
+def forget_peak(server):
+    with open(f"/proc/{server.process.pid}/clear_refs", "w", encoding="ascii") as f:
+        f.write("5")
+
+
+def until(condition, seconds=30):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "did not come to be"
@@ -99,7 +104,8 @@ def until(condition, seconds=10):
 
 
 def sanitized(server):
-    return b"__asan_init" in open(server.binary, "rb").read()
+    code = open(server.binary, "rb").read()
+    return b"__asan_init" in code or b"__tsan_init" in code
 
 
 # ---- order on one connection ----
@@ -300,13 +306,34 @@ def test_lines_of_a_mebibyte_in_pages_and_in_one_piece(long_log):
             break
         assert page["events"] and page["next_after"] == page["last_event_id"]
         after = f"&after={page['next_after']}"
-    before = rss(long_log)
+    forget_peak(long_log)
+    before = memory(long_log)
     *events, page = long_log.get("/v1/events", headers=NDJSON).lines
     assert [e["event_id"] for e in events] == ids
     assert [e["payload"]["n"] for e in events] == list(range(40))
     if not sanitized(long_log):
         # 40 MiB went through one piece and one line at a time.
-        assert rss(long_log) - before < 16 << 20
+        assert memory(long_log, "VmHWM") - before < 16 << 20
+
+
+def test_a_match_behind_a_long_search(long_log):
+    """Worker threads are given back while nothing matches; what is sent meanwhile is white space."""
+    answer = long_log.get("/v1/events?record_key=k39")
+    assert [e["payload"]["n"] for e in answer.json["events"]] == [39]
+    answer = long_log.get("/v1/events?record_key=k39", headers=NDJSON)
+    event_line, page = answer.lines
+    assert event_line["record_key"] == "k39" and page["type"] == "page"
+    assert answer.body.count(b"\n") == 2
+    nothing = long_log.get("/v1/events?record_key=none").json
+    assert nothing["events"] == [] and nothing["next_after"] == nothing["snapshot_through_event_id"]
+    told = long_log.cli("replay", "--record-key", "k39", check=0)
+    assert told.stdout.startswith("{") and json.loads(told.stdout)["record_key"] == "k39"
+    # Searches whose clients have gone end soon: their places are free again.
+    for _ in range(REPLAYS_MAX):
+        with Wire(long_log) as wire:
+            wire.send(request_bytes("GET", "/v1/events?record_key=none"))
+    assert long_log.append(batch("beside", large(1))).status == 200
+    until(lambda: all_places_are_free(long_log))
 
 
 def open_replays(server, count):
@@ -361,6 +388,34 @@ def test_replays_cut_by_the_client(long_log):
         wire.close()
     until(lambda: descriptors(long_log) <= fds + 1)
     until(lambda: all_places_are_free(long_log))
+
+
+def test_appends_whose_clients_have_gone(make_server):
+    """Cut in the body: nothing is stored. Cut behind it: it runs to its end, and a repeat gets its receipt."""
+    server = make_server()
+    rng = random.Random(SEED)
+    fds = descriptors(server)
+    bodies = [json.dumps(batch(f"b{i}", large(i, rng.choice([10, 300_000, 2_000_000])))).encode() for i in range(80)]
+    whole = set()
+
+    def send(i):
+        data = post(bodies[i])
+        cut = rng.randrange(len(data)) if i % 2 else len(data)
+        with Wire(server) as wire:
+            wire.send(data[:cut])
+            if i % 4 == 0:  # seen by the server before the client goes
+                assert wire.answer()[0] == 200
+                whole.add(i)
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(send, range(len(bodies))))
+    until(lambda: descriptors(server) <= fds + 1)
+    until(lambda: server.metric("tallyman_http_body_bytes_in_flight") == 0)
+    stored = {e["payload"]["n"] for e in server.get("/v1/events", headers=NDJSON).lines[:-1]}
+    assert whole <= stored <= {i for i in range(len(bodies)) if i % 2 == 0}
+    statuses = [server.append(body).json["status"] for body in bodies]
+    assert [s == "duplicate" for s in statuses] == [i in stored for i in range(len(bodies))]
+    assert len(server.get("/v1/events", headers=NDJSON).lines) == len(bodies) + 1
 
 
 def test_stop_during_long_replays(long_log):
@@ -422,10 +477,13 @@ def test_head_is_get_without_the_body(server):
     ("source=" + "a" * 15000, 200, None), ("record_key=" + "%61" * 1024, 200, None),
     ("record_key=" + "a" * 1025, 400, "invalid_replay_request"), ("kind=" + "%22%5c%01" * 300, 200, None),
     ("source=", 200, None), ("kind", 200, None), ("=", 400, "invalid_request"), ("=a", 400, "invalid_request"),
-    ("limit=00005", 400, "invalid_replay_request"), ("limit=%35", 200, None), ("limit=+5", 400, "invalid_replay_request"),
+    ("limit=00005", 400, "invalid_replay_request"), ("limit=%35", 200, None),
+    ("limit=+5", 400, "invalid_replay_request"),
     ("limit=5%00", 400, "invalid_request"), ("LIMIT=5", 400, "invalid_request"), ("limit=99999", 200, None),
-    ("limit=18446744073709551617", 400, "invalid_replay_request"), ("follow=false&follow=false", 400, "invalid_request"),
-    ("after=", 400, "invalid_replay_request"), ("after=01900000-0000-7000-8000-000000000000%20", 400, "invalid_replay_request"),
+    ("limit=18446744073709551617", 400, "invalid_replay_request"),
+    ("follow=false&follow=false", 400, "invalid_request"),
+    ("after=", 400, "invalid_replay_request"),
+    ("after=01900000-0000-7000-8000-000000000000%20", 400, "invalid_replay_request"),
     ("last=1", 400, "invalid_request"), ("source=%F0%9F%98%80&stream=%C3%BC", 200, None), ("%", 400, "invalid_request"),
     ("&".join(f"source{i}=x" for i in range(500)), 400, "invalid_request"), ("follow", 400, "invalid_replay_request"),
     ("limit=5;source=a", 400, "invalid_replay_request"),
@@ -482,7 +540,8 @@ def test_memory_and_descriptors_stay_flat(server):
     """Tens of thousands of requests of every kind leave nothing behind."""
     round_of = [post(batch("same", event(1), event(2))), post(batch("same", event(3))), post(b"{"),
                 post(batch("bad", {})), request_bytes("GET", "/v1/events"), request_bytes("GET", "/v1/events?limit=0"),
-                request_bytes("GET", "/v1/streams"), request_bytes("HEAD", "/v1/events"), request_bytes("GET", "/nowhere"),
+                request_bytes("GET", "/v1/streams"), request_bytes("HEAD", "/v1/events"),
+                request_bytes("GET", "/nowhere"),
                 post(batch("same", event(1), event(2), stream_precondition={"stream": "s", "expected_frontier": None}))]
     heads = [b"HEAD" in r[:4] for r in round_of]
 
@@ -498,11 +557,11 @@ def test_memory_and_descriptors_stay_flat(server):
             list(pool.map(run, [rounds] * 4))
 
     all_at_once(200)
-    before, fds = rss(server), descriptors(server)
+    before, fds = memory(server), descriptors(server)
     rounds, answered = int(os.environ.get("LOAD_ROUNDS", "1500")), server.metric("tallyman_http_requests_total")
     all_at_once(rounds)
     assert server.metric("tallyman_http_requests_total") - answered >= 4 * rounds * len(round_of)
     assert descriptors(server) <= fds + 1
     if not sanitized(server):
-        assert rss(server) - before < 2 << 20
+        assert memory(server) - before < 2 << 20
     assert len(replay_all(server)) == 2

@@ -293,11 +293,13 @@ def test_L14_no_space_in_the_commit_is_told_undone_and_passes(world, error):
     for sent in before:
         world.append(sent)
     refused = [world.new() for _ in range(6)]
+    first_of_stream = world.new(stream="q")
     with world.attached(f"pwrite64:error={error}", paths=[world.tail()]):
         for sent in refused:
             answer = world.append(sent, want=429)
             assert answer.json["error"] == "overloaded" and answer.headers["retry-after"] == "60"
             time.sleep(0.25)  # past the pause in which the disk is not even tried
+        world.append(first_of_stream, want=429)
         ready = server.get("/readyz")
         assert ready.status == 503 and ready.json["cause"] == "no_space"
         assert server.metric("tallyman_journal_no_space") == 1
@@ -306,7 +308,11 @@ def test_L14_no_space_in_the_commit_is_told_undone_and_passes(world, error):
         world.history.extend(server)
         world.history.settle()
     wait_ready(server)
-    for sent in refused:
+    # Nothing of it counts: neither its key nor that its stream has begun.
+    late = world.new(stream="q", stream_precondition={"stream": "q", "expected_frontier": None})
+    frontier = world.append(late).json["last_event_id"]
+    world.append(world.new(stream="q", stream_precondition={"stream": "q", "expected_frontier": frontier}))
+    for sent in [*refused, first_of_stream]:
         assert world.append(sent).json["status"] == "committed"
     assert server.metric("tallyman_journal_no_space") == 0
     assert "there is space again" in server.log
@@ -406,8 +412,40 @@ def fill_some(world):
     world.history.settle()
 
 
+def steps_of(calls, journal):
+    """What a thread did to the journal's files, in words."""
+    names, steps, trimmed = {}, [], None  # names: descriptor -> path, as this thread opened it
+    for call in calls:
+        if call.name == "openat" and call.result >= 0:
+            names[call.result] = re.search(r'"([^"]*)"', call.args)[1]
+            if names[call.result].endswith(("tail.next", "tail.ndjson")):
+                steps.append("open " + os.path.basename(names[call.result]))
+        elif call.name == "rename":
+            old, new = re.findall(r'"([^"]*)"', call.args)
+            if old.startswith(journal):
+                assert new.startswith(journal)
+                steps.append("rename " + os.path.basename(old))
+        elif call.name == "ftruncate":
+            trimmed = call.fd
+        elif call.name == "fsync" and call.fd == trimmed:
+            steps.append("trimmed and synced")
+            trimmed = None
+        elif call.name == "fdatasync":
+            steps.append("commit")
+        elif call.name != "openat" and names.get(call.fd, "").startswith(journal):
+            what = {"fsync": "sync", "pwrite64": "write", "pread64": "read", "fadvise64": "drop the cache of"}[call.name]
+            step = f"{what} {os.path.basename(names[call.fd])}"
+            if not steps or steps[-1] != step:
+                steps.append(step)
+    return steps
+
+
+DISK_CALLS = ("openat", "rename", "fsync", "fdatasync", "ftruncate", "pwrite64", "pread64", "fadvise64")
+
+
 def test_syncs_of_a_rotation_are_in_their_order(world):
-    """Proves: nothing is acknowledged from a new tail before the close of the old one and its own name are durable."""
+    """Proves: the next tail is durable before it is taken, and nothing is acknowledged from it before the close of the old one and its
+    own name are durable."""
     server = world.make(*SMALL, start=False)
     trace = world.trace()
     server.wrapper = wrapper(trace)
@@ -416,30 +454,31 @@ def test_syncs_of_a_rotation_are_in_their_order(world):
     assert server.stop() == 0
     journal = str(server.data / "journal")
     loop = server_thread(trace)
-    calls = [c for c in parse(trace, "openat", "rename", "fsync", "fdatasync", "ftruncate", "pwrite64") if c.pid == loop]
-    names = {}  # descriptor -> path, as the loop's thread opened them
-    steps, trimmed = [], None
-    for call in calls:
-        if call.name == "openat" and call.result >= 0:
-            names[call.result] = re.search(r'"([^"]*)"', call.args)[1]
-        elif call.name == "rename":
-            old, new = re.findall(r'"([^"]*)"', call.args)
-            steps.append(f"rename {old.removeprefix(journal + '/')}")
-            assert new.startswith(journal)
-        elif call.name == "ftruncate":
-            trimmed = call.fd
-        elif call.name == "fsync" and call.fd == trimmed:
-            steps.append("trimmed and synced")
-            trimmed = None
-        elif call.name == "fsync" and names.get(call.fd, "").startswith(journal):
-            steps.append("sync " + os.path.basename(names[call.fd]))
-        elif call.name == "fdatasync":
-            steps.append("commit")
+    calls = parse(trace, *DISK_CALLS)
+    steps = [step for step in steps_of([c for c in calls if c.pid == loop], journal) if not step.startswith(("write", "read"))]
     rotations = [i for i, step in enumerate(steps) if step == "rename tail.ndjson"]
     assert len(rotations) >= 2
     for i in rotations:
         assert steps[i - 1:i + 6] == ["trimmed and synced", "rename tail.ndjson", "sync pending", "sync journal",
                                       "rename tail.next", "sync journal", "commit"], steps[i - 2:i + 7]
+    opened = next(c for c in calls if c.name == "openat" and "tail.next" in c.args)
+    spares = steps_of([c for c in calls if c.pid == opened.pid], journal)
+    made = [i for i, step in enumerate(spares) if step == "open tail.next"]
+    assert len(made) >= len(rotations)
+    for i in made:
+        assert spares[i:i + 4] == ["open tail.next", "write tail.next", "sync tail.next", "sync journal"], spares[i:i + 5]
+
+
+def test_a_start_believes_only_the_device(world):
+    """Proves: what the last process left in the page cache is synced, and the cache dropped, before a byte of the tail is believed."""
+    server = world.make(*SMALL)
+    world.append()
+    server.kill()
+    _, trace = start_under(world, "fdatasync:error=EIO:when=60000")
+    steps = steps_of(parse(trace, *DISK_CALLS), str(server.data / "journal"))
+    i = steps.index("open tail.ndjson")
+    assert steps[i:i + 6] == ["open tail.ndjson", "sync tail.ndjson", "sync pending", "sync journal", "drop the cache of tail.ndjson",
+                              "read tail.ndjson"], steps
 
 
 def server_thread(trace):

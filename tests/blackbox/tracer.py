@@ -10,7 +10,7 @@ import time
 
 LINE = re.compile(r"^(\d+) +([\d.]+) (.*)$")
 RESULT = re.compile(r"(.*)\)\s+= (.*)$")
-CALLS = ("openat,pread64,pwrite64,fdatasync,fsync,ftruncate,rename,unlink,mkdir,flock,sendmsg,sendto,write,writev,"
+CALLS = ("openat,fadvise64,pread64,pwrite64,fdatasync,fsync,ftruncate,rename,unlink,mkdir,flock,sendmsg,sendto,write,writev,"
          "recvfrom,accept4")
 
 

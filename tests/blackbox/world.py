@@ -42,9 +42,9 @@ class World:
     def tail(self):
         return self.server.data / "journal" / "tail.ndjson"
 
-    def new(self, events=1, size=20, **more):
+    def new(self, events=1, size=20, stream="s", **more):
         self.count += 1
-        return Sent(batch(f"b{self.count}", *[{**event(i), "payload": {"n": self.count, "fill": "x" * size}}
+        return Sent(batch(f"b{self.count}", *[{**event(i, stream), "payload": {"n": self.count, "fill": "x" * size}}
                                               for i in range(events)], **more))
 
     def append(self, sent=None, want=200):

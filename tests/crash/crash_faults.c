@@ -32,7 +32,6 @@ static const struct way ways[] = {
     {"EDQUOT", {.kind = FAULT_ERROR, .error = EDQUOT}},
     {"EMFILE", {.kind = FAULT_ERROR, .error = EMFILE}},
     {"ENOMEM", {.kind = FAULT_ERROR, .error = ENOMEM}},
-    {"EPERM", {.kind = FAULT_ERROR, .error = EPERM}},
     {"short", {.kind = FAULT_SHORT}},
 };
 

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "os/os.h"
 #include "tests/lib/journal_scenarios.h"
+#include "tests/lib/seen_set.h"
 
 #define DEPTH_MAX      3
 #define VIOLATIONS_MAX 5
@@ -28,11 +29,6 @@
 struct cut {
     uint64_t call;
     struct model_choice choice;
-};
-
-struct set {
-    uint64_t *slots;
-    size_t count, cap; /* cap: a power of two */
 };
 
 struct test {
@@ -51,8 +47,8 @@ struct test {
     enum model_torn torn; /* what becomes of lost sectors, beside staying old */
     struct cut path[DEPTH_MAX];
     /* results */
-    struct set images; /* scenario and disk */
-    struct set seen;   /* the same and the ledger: need not be looked at twice */
+    struct seen_set images; /* scenario and disk */
+    struct seen_set seen;   /* the same and the ledger: need not be looked at twice */
     uint64_t recoveries, cuts, deep[DEPTH_MAX + 1];
     unsigned violations;
 };
@@ -67,33 +63,7 @@ struct level {
     bool changed; /* since the last cut here */
 };
 
-/* ---- the set of states ---- */
-
-static bool set_add(struct set *s, uint64_t key)
-{
-    key = key == 0 ? 1 : key;
-    if (s->count * 2 >= s->cap) {
-        struct set bigger = {.cap = s->cap == 0 ? 1u << 16 : s->cap * 2};
-        bigger.slots = calloc(bigger.cap, sizeof *bigger.slots);
-        ensure(bigger.slots != NULL);
-        for (size_t i = 0; i < s->cap; i++) {
-            if (s->slots[i] != 0) {
-                (void)set_add(&bigger, s->slots[i]);
-            }
-        }
-        free(s->slots);
-        *s = bigger;
-    }
-    size_t at = kit_mix(key) & (s->cap - 1);
-    for (; s->slots[at] != 0; at = (at + 1) & (s->cap - 1)) {
-        if (s->slots[at] == key) {
-            return false;
-        }
-    }
-    s->slots[at] = key;
-    s->count++;
-    return true;
-}
+/* ---- telling ---- */
 
 static uint64_t ledger_hash(const struct kit_ledger *l)
 {
@@ -103,8 +73,6 @@ static uint64_t ledger_hash(const struct kit_ledger *l)
     }
     return h;
 }
-
-/* ---- telling ---- */
 
 static void print_line(const struct test *t, unsigned depth)
 {
@@ -286,8 +254,8 @@ static void try_state(struct level *lv, struct model *after, uint64_t call,
     bool killed = choice->how == KILLED;
     uint64_t hash = kit_mix(model_hash(after) ^ name_hash(t));
     t->path[lv->depth] = (struct cut){call, *choice};
-    (void)set_add(&t->images, hash);
-    if (!set_add(&t->seen, kit_mix(hash ^ ledger_hash(lv->ledger) ^ killed)) && !t->repro) {
+    (void)seen_add(&t->images, hash);
+    if (!seen_add(&t->seen, kit_mix(hash ^ ledger_hash(lv->ledger) ^ killed)) && !t->repro) {
         model_free(after);
         return;
     }
@@ -343,7 +311,7 @@ static void cut_here(struct level *lv, struct model *m, uint64_t call)
         try_state(lv, after, call, &it.choice);
     }
     struct model_choice killed = {.how = KILLED};
-    if (!over(t)) {
+    if (!over(t) && (lv->depth == 0 || kit_chance(&lv->chance) % 4 == 0)) {
         try_state(lv, model_snapshot(m), call, &killed);
     }
     model_use(m);
@@ -503,7 +471,7 @@ int main(int argc, char **argv)
     if (!parse(&t, argc, argv)) {
         return usage();
     }
-    if (!t.verbose) {
+    if (!t.repro || !t.verbose) {
         log_set_level(LOG_ERROR + 1);
     }
     if (t.repro) {
@@ -511,18 +479,16 @@ int main(int argc, char **argv)
         printf("crash: %u violations\n", t.violations);
         return t.violations > 0;
     }
-    if (t.verbose) {
-        log_set_level(LOG_ERROR + 1);
-    }
     rounds(&t);
     printf("crash: cuts at depth 1: %" PRIu64 ", 2: %" PRIu64 ", 3: %" PRIu64 "\n", t.deep[1],
            t.deep[2], t.deep[3]);
     printf("crash: %zu distinct states, %" PRIu64 " recoveries, seed %" PRIu64 ", %u violations\n",
            t.images.count, t.recoveries, t.seed, t.violations);
-    free(t.images.slots);
-    free(t.seen.slots);
-    if (t.violations == 0 && t.images.count < t.states_wanted) {
+    bool enough = t.images.count >= t.states_wanted;
+    if (t.violations == 0 && !enough) {
         printf("crash: %" PRIu64 " states were wanted\n", t.states_wanted);
     }
-    return t.violations > 0 || t.images.count < t.states_wanted;
+    seen_free(&t.images);
+    seen_free(&t.seen);
+    return t.violations > 0 || !enough;
 }

@@ -90,7 +90,7 @@ static uint64_t wire_clock_real_ms(void)
 
 static int wire_raise_nofile(uint64_t *limit)
 {
-    *limit = 1024;
+    *limit = 65536;
     return wire_fault("raise_nofile");
 }
 

@@ -298,7 +298,7 @@ static void run_merge(struct scenario_run *run)
 {
     begin(run);
     for (uint32_t n = 1; n <= 11; n++) {
-        put(run, n, 1, between(run, 40000, 60000));
+        put(run, n, 1, between(run, 33000, 36000));
         if (n == 5) {
             end(run);
             begin(run);

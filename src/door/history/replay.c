@@ -14,7 +14,7 @@
 #include "json/write.h"
 
 #define PAGE_BYTES_MAX (8u << 20) /* of a JSON document; NDJSON has no need of one */
-#define LOOK_BYTES     (4u << 20) /* between two looks at `stopping` */
+#define LOOK_BYTES     (4u << 20) /* searched without a match before something is sent */
 
 struct replay {
     struct history *h;
@@ -237,7 +237,8 @@ static void put_event(struct replay *rp, const struct line *l)
     rp->last_id = l->id;
 }
 
-/* One step: another event into out, or the end. 0, or the code that cuts the answer. */
+/* One step: another event into out, or the end. 0, ERR_NOT_READY when LOOK_BYTES held nothing to
+ * send, or the code that cuts the answer. */
 static int step(struct replay *rp)
 {
     if (rp->count == rp->limit || (!rp->ndjson && rp->bytes >= PAGE_BYTES_MAX)) {
@@ -250,11 +251,8 @@ static int step(struct replay *rp)
         put_event(rp, &l);
         return rp->out.failed ? fail(rp, ERR_NO_MEMORY) : 0;
     }
-    if (r == ERR_NOT_READY) {
-        return atomic_load(&rp->h->stopping) ? r : 0;
-    }
     if (r < 0) {
-        return fail(rp, r);
+        return r == ERR_NOT_READY ? r : fail(rp, r);
     }
     finish(rp, false);
     return 0;
@@ -272,15 +270,25 @@ static void drop_sent(struct replay *rp)
     }
 }
 
+/* A long search for events that match does not keep its worker: what there is goes out, and if that
+ * is nothing, a space (JSON allows it here, also before a line of NDJSON). So others get their turn
+ * between the pieces, and a client that has gone is noticed. */
 static int64_t replay_read(void *ctx, char *p, size_t cap)
 {
     struct replay *rp = ctx;
-    while (rp->out.len - rp->sent < cap && !rp->ended) {
+    int r = 0;
+    while (r == 0 && rp->out.len - rp->sent < cap && !rp->ended) {
         drop_sent(rp);
-        int r = step(rp);
-        if (r != 0) {
-            return r;
+        r = step(rp);
+    }
+    if (r == ERR_NOT_READY && !atomic_load(&rp->h->stopping)) {
+        r = 0;
+        if (rp->out.len == rp->sent) {
+            buf_put_char(&rp->out, ' ');
         }
+    }
+    if (r != 0 || rp->out.failed) {
+        return r != 0 ? r : ERR_NO_MEMORY;
     }
     size_t n = rp->out.len - rp->sent;
     n = n < cap ? n : cap;

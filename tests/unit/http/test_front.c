@@ -252,6 +252,21 @@ static void test_post_from_another_thread(void **state)
     assert_int_equal(worked, 100); /* none is lost, whenever it came */
 }
 
+/* A client that has ended its side and leaves its answer unread is waited for, not asked again and
+ * again: the wire ends a loop that spins. */
+static void test_half_closed_client_that_reads_nothing(void **state)
+{
+    static const char text[] = "GET /hello HTTP/1.1\r\n" H "\r\n";
+
+    (void)state;
+    wire = (struct wire){.ends = true, .stuck_out = true};
+    assert_int_equal(run(text, sizeof text - 1), 0);
+    assert_true(wire.closed);
+    assert_int_equal(wire.out.len, 0);
+    assert_in_range(wire.now_ms, 60000, 64000);
+    assert_in_range(wire.turns, 1, 2000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -261,6 +276,7 @@ int main(void)
         cmocka_unit_test(test_epoll_that_fails_ends_the_server),
         cmocka_unit_test(test_large_body_comes_straight_to_its_place),
         cmocka_unit_test(test_idle_and_slow_clients),
+        cmocka_unit_test(test_half_closed_client_that_reads_nothing),
         cmocka_unit_test(test_odd_answers),
         cmocka_unit_test(test_post_from_another_thread),
     };

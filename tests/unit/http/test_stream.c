@@ -114,6 +114,32 @@ static void test_stream_to_1_0_with_a_request_behind_it(void **state)
     buf_free(&wire.out);
 }
 
+/* The same while the last of the requests behind it waits for budget, which their end gives back. */
+static void test_stream_to_1_0_with_a_body_waiting_behind_it(void **state)
+{
+#define TURN "POST /turn HTTP/1.0\r\nConnection: keep-alive\r\n"
+#define BODY "Content-Length: 20\r\n\r\n01234567890123456789"
+    static const char text[] = TURN "\r\n" TURN BODY TURN BODY;
+    struct http_config config = {.limits = http_limits_default,
+                                 .routes = routes,
+                                 .route_count = sizeof routes / sizeof routes[0],
+                                 .hooks = {.turn = on_held_stream}};
+    struct err e = {0};
+
+    (void)state;
+    config.limits.body_budget_bytes = 30;
+    wire = (struct wire){.in = text, .in_len = sizeof text - 1};
+    closed = 0;
+    assert_int_equal(wire_run(&config, &e), 0);
+    assert_int_equal(closed, 1);
+    assert_int_equal(letters_in(buf_slice(&wire.out)), 600000);
+    assert_int_equal(wire.out.ptr[wire.out.len - 1], 'z');
+    assert_int_equal(metric_get(METRIC_HTTP_BODY_BYTES), 0);
+    buf_free(&wire.out);
+#undef BODY
+#undef TURN
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -123,6 +149,7 @@ int main(void)
         cmocka_unit_test(test_stream_fails_to_leave),
         cmocka_unit_test(test_clients_gone_before_their_answer),
         cmocka_unit_test(test_stream_to_1_0_with_a_request_behind_it),
+        cmocka_unit_test(test_stream_to_1_0_with_a_body_waiting_behind_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

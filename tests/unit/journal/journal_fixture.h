@@ -173,6 +173,30 @@ static inline void fx_end(struct fx *f)
     log_set_level(LOG_INFO);
 }
 
+/* Damage was found: so many events are proven and served, and nothing is taken. */
+static inline void fx_expect_read_only(struct fx *f, uint64_t events)
+{
+    struct journal_result r;
+    struct kit_batch kb;
+    struct journal_reader *reader;
+    struct line l;
+    uint64_t n = 0;
+    struct journal_status st = fx_status(f);
+    assert_true(st.poisoned);
+    assert_true(strlen(st.cause) > 0);
+    assert_int_equal(st.frontier.events, events);
+    kit_batch_make(&kb, (struct kit_spec){999, 1, 1});
+    assert_int_equal(journal_append(f->j, &kb.batch, &r, &f->e), ERR_WRITER_POISONED);
+    kit_batch_free(&kb);
+    assert_int_equal(journal_commit(f->j, &f->e), ERR_WRITER_POISONED);
+    assert_int_equal(journal_reader_open(f->j, NULL, NULL, NULL, NULL, &reader, &f->e), 0);
+    while (journal_reader_next(reader, &l, 0, &f->e) == 1) {
+        n++;
+    }
+    journal_reader_close(reader);
+    assert_int_equal(n, events);
+}
+
 /* ---- files of the journal ---- */
 
 /* The whole file in memory (free it). */

@@ -153,8 +153,8 @@ static void test_follows(void **state)
     assert_false(follows(a, id_of(2000, 7, 5, 4)));
     assert_false(follows(a, id_of(1000, 8, 5, 1)));
     assert_false(follows(a, id_of(1000, 9, 5, 0)));
-    assert_false(follows(a, id_of(2000, 7 + (1 << 24), 5, 0)));
-    assert_true(follows(a, id_of(2000, 8 + (1 << 24), 5, 9))); /* one tag by chance */
+    assert_false(follows(a, id_of(2000, 7 + (UINT64_C(1) << 32), 5, 0)));
+    assert_true(follows(a, id_of(2000, 8 + (UINT64_C(1) << 32), 5, 9))); /* one tag by chance */
     assert_true(follows(a, id_of(2000, 6, 5, 9)));
     assert_false(follows(a, id_of(999, 8, 5, 0)));
     assert_false(follows(a, id_of(999, 8, 6, 0)));

@@ -446,26 +446,6 @@ static void test_lookup_fails(void **state)
     (void)state;
 }
 
-/* Closing fails: told, and the next open recovers. */
-static void test_close_fails(void **state)
-{
-    static const enum os_call calls[] = {OS_CALL_ftruncate, OS_CALL_fsync};
-    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
-        struct fx f;
-        fx_start(&f, false);
-        fx_open(&f);
-        fx_put(&f, 1, 1, 50);
-        arm(&f, EIO, calls[i], "tail.ndjson", false);
-        assert_int_equal(journal_close(f.j, &f.e), ERR_IO);
-        f.j = NULL;
-        model_fault_arm(f.m, NULL);
-        fx_open(&f);
-        fx_check_opened(&f);
-        fx_end(&f);
-    }
-    (void)state;
-}
-
 /* Random bytes for the tag fail: an error, and the next append makes a new group. */
 static void test_no_random(void **state)
 {
@@ -503,7 +483,6 @@ int main(void)
         cmocka_unit_test(test_failed_sync_of_manifest),
         cmocka_unit_test(test_open_fails_anywhere),
         cmocka_unit_test(test_lookup_fails),
-        cmocka_unit_test(test_close_fails),
         cmocka_unit_test(test_no_random),
     };
     return cmocka_run_group_tests_name("faults", tests, NULL, NULL);
