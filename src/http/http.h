@@ -179,7 +179,7 @@ bool http_work(struct http_request *req, void (*work)(void *ctx), http_fn *done,
 /* ---- helpers for doors ---- */
 /* Iterates `a=b&c=d` form-encoded pairs. Names and values are decoded into the arena ('+' is a
  * space). Returns 1 for a pair, 0 at the end, ERR_INVALID_REQUEST for malformed percent-encoding
- * (or NUL or invalid UTF-8), ERR_NO_MEMORY. An empty query has no pairs; a pair without '=' has an
+ * (or invalid UTF-8), ERR_NO_MEMORY. An empty query has no pairs; a pair without '=' has an
  * empty value. */
 struct http_pairs {
     struct slice rest;

@@ -1,9 +1,10 @@
 /* query: form-encoded pairs of a query string, decoded strictly.
  *
  * `+` is a space, `%XX` a byte. What a door could misread is refused: a `%` without two hexadecimal
- * digits, a NUL, text that is not UTF-8 (overlong forms and surrogates included). Everything here
- * is an answer to a client. */
+ * digits, text that is not UTF-8 (overlong forms and surrogates included). A NUL is a character like
+ * any other: a record key may hold one. Everything here is an answer to a client. */
 #include "http/http.h"
+#include "json/write.h"
 
 static int hex_value(char c)
 {
@@ -17,56 +18,6 @@ static int hex_value(char c)
         return c - 'A' + 10;
     }
     return -1;
-}
-
-static bool is_continuation(unsigned char c)
-{
-    return (c & 0xc0) == 0x80;
-}
-
-/* Length of the UTF-8 sequence at p, 0 for none. */
-static size_t utf8_length(const unsigned char *p, size_t n)
-{
-    if (p[0] < 0x80) {
-        return 1;
-    }
-    if (p[0] >= 0xc2 && p[0] <= 0xdf) {
-        return n >= 2 && is_continuation(p[1]) ? 2 : 0;
-    }
-    if (p[0] >= 0xe0 && p[0] <= 0xef) {
-        bool overlong = p[0] == 0xe0 && n >= 2 && p[1] < 0xa0;
-        bool surrogate = p[0] == 0xed && n >= 2 && p[1] > 0x9f;
-
-        return n >= 3 && is_continuation(p[1]) && is_continuation(p[2]) && !overlong && !surrogate
-                   ? 3
-                   : 0;
-    }
-    if (p[0] >= 0xf0 && p[0] <= 0xf4) {
-        bool overlong = p[0] == 0xf0 && n >= 2 && p[1] < 0x90;
-        bool beyond = p[0] == 0xf4 && n >= 2 && p[1] > 0x8f;
-
-        return n >= 4 && is_continuation(p[1]) && is_continuation(p[2]) && is_continuation(p[3]) &&
-                       !overlong && !beyond
-                   ? 4
-                   : 0;
-    }
-    return 0;
-}
-
-static bool is_utf8(const char *text, size_t n)
-{
-    const unsigned char *p = (const unsigned char *)text;
-    size_t i = 0;
-
-    while (i < n) {
-        size_t length = utf8_length(p + i, n - i);
-
-        if (length == 0) {
-            return false;
-        }
-        i += length;
-    }
-    return true;
 }
 
 static int decode(struct arena *a, struct slice from, struct slice *to)
@@ -92,14 +43,11 @@ static int decode(struct arena *a, struct slice from, struct slice *to)
             c = (char)(high * 16 + low);
             i += 2;
         }
-        if (c == '\0') {
-            return ERR_INVALID_REQUEST;
-        }
         p[n] = c;
         n++;
     }
     p[n] = '\0';
-    if (!is_utf8(p, n)) {
+    if (!utf8_valid(slice_of(p, n), NULL)) {
         return ERR_INVALID_REQUEST;
     }
     *to = slice_of(p, n);
