@@ -156,7 +156,8 @@ void journal_tick(struct journal *j)
     /* A rotation that met the failure has taken it: the spare is idle then. */
     if (state == SPARE_IDLE || (state == SPARE_FAILED && failure.code == ERR_NO_SPACE)) {
         spare_request(&j->spare);
-    } else if (state == SPARE_READY && j->group_events == 0) {
+    } else if (state == SPARE_READY && j->group_events == 0 &&
+               os_clock_mono_ns() >= j->retry_space_ns) {
         journal_set_no_space(j, false, "");
     }
 }

@@ -46,7 +46,7 @@ def probe_binary(tmp_path_factory):
     global SANITIZED
     SANITIZED = any(flag.startswith("-fsanitize") for flag in flags)
     out = str(tmp_path_factory.mktemp("probe") / "probe")
-    archives = [os.path.join(build, "lib", name + ".a") for name in ("http", "os", "base")]
+    archives = [os.path.join(build, "lib", name + ".a") for name in ("http", "json", "os", "base")]
     subprocess.run(flags + ["-o", out, os.path.join(ROOT, "tests/http/probe.c")] + archives +
                    ["-pthread", "-lhttp_parser", "-lcrypto"], cwd=ROOT, check=True)
     return out

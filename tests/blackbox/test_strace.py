@@ -493,6 +493,7 @@ def test_L14_out_of_descriptors_in_accept(world, error):
     server = world.make()
     world.append()
     wire = Wire(server)
+    begun = time.monotonic()
     with world.attached(f"accept4:error={error}") as fault:
         late = Wire(server)  # the kernel completes the connection; nobody takes it
         late.post(json.dumps(batch("late")).encode())
@@ -502,7 +503,7 @@ def test_L14_out_of_descriptors_in_accept(world, error):
         for i in range(5):
             wire.post(json.dumps(batch(f"open{i}")).encode())
             assert wire.answer()[0] == 200
-        assert 1 <= len(fault.calls("accept4")) <= 6
+        assert 1 <= len(fault.calls("accept4")) <= 4 + 2 * (time.monotonic() - begun)
     late.sock.settimeout(10)
     assert late.answer()[0] == 200
     assert server.metric("tallyman_http_accept_errors_total") >= 1

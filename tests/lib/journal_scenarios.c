@@ -189,6 +189,53 @@ static void run_leftover(struct scenario_run *run)
     end(run);
 }
 
+static enum model_fate lose_first(void *ctx, size_t index, const struct model_item *item)
+{
+    bool *lost = ctx;
+    (void)index;
+    if (*lost || item->kind != MODEL_ITEM_DATA || strstr(item->path, "tail.ndjson") == NULL) {
+        return MODEL_LANDED;
+    }
+    *lost = true;
+    return MODEL_LOST;
+}
+
+/* A torn group of which all but the first batch is whole, and what follows has lines of the same
+ * length and ids of the same millisecond: were the leftover not removed, its second batch would
+ * stand behind the next group as if it belonged to it. */
+static struct model *prepare_lookalike(struct scenario_run *run, enum model_order order)
+{
+    struct model_options o = {.order = order, .seed = kit_chance(&run->chance)};
+    struct model *m = model_new(&o);
+    bool lost = false;
+    struct err e;
+    model_use(m);
+    begin(run);
+    put(run, 10, 1, between(run, 1, 900));
+    for (uint32_t n = 11; n <= 15; n++) {
+        stage(run, n, 1, 700);
+    }
+    model_die_at(m, model_calls(m) + 2);
+    int r = kit_commit(run->j, &run->ledger, &e);
+    ensure(r == ERR_WRITER_POISONED);
+    struct model_choice choice = {.how = MODEL_CUT_ASK, .ask = lose_first, .ctx = &lost};
+    struct model *after = model_crash(m, &choice);
+    (void)journal_close(run->j, &e);
+    run->j = NULL;
+    model_free(m);
+    model_use(after);
+    return after;
+}
+
+static void run_lookalike(struct scenario_run *run)
+{
+    begin(run);
+    for (uint32_t n = 21; n <= 23; n += 2) { /* odd, as 11: alike in every length */
+        put(run, n, 1, 700);
+    }
+    end(run);
+}
+
 /* The disk is full: a ballast beside the data leaves room for little. */
 static struct model *prepare_full(struct scenario_run *run, enum model_order order)
 {
@@ -314,6 +361,7 @@ const struct scenario scenarios[] = {
     {"big", run_big, NULL, NULL, 8, 64},
     {"reopen", run_reopen, NULL, NULL, 8, 128},
     {"leftover", run_leftover, prepare_leftover, NULL, 10, 512},
+    {"lookalike", run_lookalike, prepare_lookalike, NULL, 10, 64},
     {"full", run_full, prepare_full, NULL, 8, 24},
     {"undo", run_undo, NULL, undo_on_call, 10, 256},
     {"nospare", run_nospare, NULL, nospare_on_call, 8, 64},
