@@ -97,7 +97,7 @@ struct http_config {
     const struct http_route *routes;
     size_t route_count;
     struct http_hooks hooks;
-    bool handle_signals; /* SIGINT and SIGTERM stop the server; SIGPIPE is ignored always */
+    bool handle_signals; /* SIGINT, SIGTERM, SIGHUP stop the server; SIGPIPE is ignored always */
 };
 
 /* Makes a server without listeners. Raises RLIMIT_NOFILE. NULL with *e on failure. */

@@ -1,8 +1,8 @@
 /* query: form-encoded pairs of a query string, decoded strictly.
  *
  * `+` is a space, `%XX` a byte. What a door could misread is refused: a `%` without two hexadecimal
- * digits, text that is not UTF-8 (overlong forms and surrogates included). A NUL is a character like
- * any other: a record key may hold one. Everything here is an answer to a client. */
+ * digits, text that is not UTF-8 (overlong forms and surrogates included). A NUL is a character
+ * like any other: a record key may hold one. Everything here is an answer to a client. */
 #include "http/http.h"
 #include "json/write.h"
 

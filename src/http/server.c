@@ -5,8 +5,9 @@
  * times a second; bury the dead. Connections whose queue moved and that have input set aside are
  * run at the start of the next turn, which then does not wait.
  *
- * The end (http_stop, or SIGINT and SIGTERM through a signalfd): listeners close, idle connections
- * are looked at once more and close, open requests get grace_ms; a second signal ends the grace.
+ * The end (http_stop, or SIGINT, SIGTERM and SIGHUP through a signalfd): listeners close, idle
+ * connections are looked at once more and close, open requests get grace_ms; a second signal ends
+ * the grace.
  * Then connections are cut, and the loop goes on only until every job has come back, since jobs
  * work on what doors own.
  *
@@ -86,7 +87,7 @@ static void limit_descriptors(struct http_server *s)
 
 static int open_descriptors(struct http_server *s, struct err *e)
 {
-    static const int signals[] = {SIGINT, SIGTERM};
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
     int got;
 
     limit_descriptors(s);

@@ -1,8 +1,8 @@
 /* tallyman serve: the server process.
  *
  * Start: settings are checked before anything is touched; the journal is opened (lock, recovery);
- * then the sockets are bound, so a client that can connect gets the truth. Stop (SIGINT, SIGTERM):
- * no new connections, open requests are finished within grace_ms, the journal is closed cleanly. A
+ * then the sockets are bound, so a client that can connect gets the truth. Stop (SIGINT, SIGTERM,
+ * SIGHUP): no new connections, open requests are finished within grace_ms, the journal is closed cleanly. A
  * poisoned journal does not end the process: reads go on. */
 #include <pthread.h>
 #include <signal.h>
@@ -59,6 +59,7 @@ static void block_signals(void)
     (void)sigemptyset(&set);
     (void)sigaddset(&set, SIGINT);
     (void)sigaddset(&set, SIGTERM);
+    (void)sigaddset(&set, SIGHUP);
     int r = pthread_sigmask(SIG_BLOCK, &set, NULL);
     ensure(r == 0);
 }

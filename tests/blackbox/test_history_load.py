@@ -15,7 +15,7 @@ import pytest
 from conftest import batch, event, replay_all, verify
 
 NDJSON = {"Accept": "application/x-ndjson"}
-REPLAYS_MAX = 64
+REPLAYS_MAX = 56  # on TCP; eight more are kept for the Unix socket
 SEED = int(os.environ.get("SEED", "20261130"))
 
 

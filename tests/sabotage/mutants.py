@@ -97,7 +97,7 @@ MUTANTS = [
      [(COMMIT, "    r = os_fdatasync(tail->fd);\n    if (r < 0) {\n        return write_failed(j, r, \"sync\", e);",
        "    r = os_fdatasync(tail->fd);\n    if (r < 0) {\n        r = os_fdatasync(tail->fd);\n    }\n    if (r < 0) {\n"
        "        return write_failed(j, r, \"sync\", e);")],
-     ["faults", "sync fails"]),
+     ["sync fails", "faults"]),
     ("failed-sync-does-not-poison", "after a failed sync the writer goes on",
      [(COMMIT, "    journal_poison(j, e != NULL ? e->text : what);\n    drop_group(j);\n    if (e != NULL) {\n"
        "        e->code = ERR_WRITER_POISONED;\n    }\n    return ERR_WRITER_POISONED;",

@@ -206,6 +206,12 @@ static void run_read(const struct read *r)
 
 void history_start_read(struct history *h, const struct read *r)
 {
+    /* Slow readers on TCP leave some to the operator's socket. */
+    uint32_t kept = http_on_unix_socket(r->req) ? 0 : HISTORY_READS_KEPT;
+    if (h->replays > h->options.replays_max - kept) {
+        r->refuse(r->ctx, r->req);
+        return;
+    }
     if (h->waiting_count == 0) {
         run_read(r);
         return;

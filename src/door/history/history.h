@@ -13,14 +13,15 @@
 #include "http/http.h"
 #include "journal/journal.h"
 
-#define HISTORY_BODY_MAX (32u << 20)
-#define HISTORY_ROUTES   2
+#define HISTORY_BODY_MAX   (32u << 20)
+#define HISTORY_ROUTES     2
+#define HISTORY_READS_KEPT 8 /* of replays_max, for the Unix socket */
 
 struct history;
 
 struct history_options {
     uint32_t replay_default_limit, replay_max_limit;
-    uint32_t replays_max; /* replays under way; more are answered 429 */
+    uint32_t replays_max; /* reads under way, above HISTORY_READS_KEPT; more are answered 429 */
 };
 
 /* The journal is borrowed. NULL without memory. */

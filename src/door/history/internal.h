@@ -42,7 +42,8 @@ struct history {
 /* append.c */
 void history_append_head(void *ctx, struct http_request *req);
 void history_append_request(void *ctx, struct http_request *req);
-/* Runs a read's work on a worker once nothing is staged any more. */
+/* Runs a read's work on a worker once nothing is staged any more, or refuses it when too many are
+ * under way. */
 void history_start_read(struct history *h, const struct read *r);
 
 /* replay.c and streams.c */

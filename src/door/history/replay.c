@@ -359,8 +359,6 @@ void history_replay_request(void *ctx, struct http_request *req)
     if (r != 0) {
         history_answer_err(req, &e);
         replay_close(rp);
-    } else if (h->replays > h->options.replays_max) {
-        replay_refuse(rp, req);
     } else {
         history_start_read(h, &(struct read){req, open_work, open_done, replay_refuse, rp});
     }

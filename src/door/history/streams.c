@@ -221,8 +221,6 @@ void history_streams_request(void *ctx, struct http_request *req)
     if (r != 0) {
         history_answer_err(req, &e);
         page_free(pg);
-    } else if (h->replays > h->options.replays_max) {
-        page_refuse(pg, req);
     } else {
         history_start_read(h, &(struct read){req, page_work, page_done, page_refuse, pg});
     }

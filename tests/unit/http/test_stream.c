@@ -114,7 +114,7 @@ static void test_stream_to_1_0_with_a_request_behind_it(void **state)
     buf_free(&wire.out);
 }
 
-/* The same while the last of the requests behind it waits for budget, which their end gives back. */
+/* The same while the last request behind it waits for budget, which their end gives back. */
 static void test_stream_to_1_0_with_a_body_waiting_behind_it(void **state)
 {
 #define TURN "POST /turn HTTP/1.0\r\nConnection: keep-alive\r\n"
