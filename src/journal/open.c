@@ -19,6 +19,8 @@
 #include "journal/scan.h"
 #include "os/os.h"
 
+#define LOCK_TRIES 10000
+
 /* ---- opening ---- */
 
 static int take_lock(struct journal *j, struct err *e)
@@ -27,7 +29,11 @@ static int take_lock(struct journal *j, struct err *e)
     if (fd < 0) {
         return err_os(e, fd, "open", j->layout.lock);
     }
-    int r = os_flock(fd, LOCK_EX | LOCK_NB);
+    /* A verify beside us holds a shared lock for an instant, to see whether a server runs. */
+    int r = -EWOULDBLOCK;
+    for (int i = 0; i < LOCK_TRIES && r == -EWOULDBLOCK; i++) {
+        r = os_flock(fd, LOCK_EX | LOCK_NB);
+    }
     if (r == 0) {
         j->lock_fd = fd;
         return 0;

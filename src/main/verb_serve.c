@@ -2,8 +2,8 @@
  *
  * Start: settings are checked before anything is touched; the journal is opened (lock, recovery);
  * then the sockets are bound, so a client that can connect gets the truth. Stop (SIGINT, SIGTERM,
- * SIGHUP): no new connections, open requests are finished within grace_ms, the journal is closed cleanly. A
- * poisoned journal does not end the process: reads go on. */
+ * SIGHUP): no new connections, open requests are finished within grace_ms, the journal is closed
+ * cleanly. A poisoned journal does not end the process: reads go on. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>

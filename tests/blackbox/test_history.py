@@ -3,6 +3,7 @@ import concurrent.futures
 import hashlib
 import json
 import re
+import signal
 import threading
 import urllib.parse
 
@@ -716,9 +717,12 @@ def test_without_a_token_only_loopback_is_listened_on(workdir):
     assert "token" in result.stderr
 
 
-def test_clean_stop_leaves_no_padding_and_no_spare(server):
+@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_clean_stop_leaves_no_padding_and_no_spare(server, signal_number):
     server.append(batch("b"))
-    assert server.stop() == 0
+    server.process.send_signal(signal_number)
+    assert server.process.wait(20) == 0
+    server.process = None
     journal = server.data / "journal"
     assert sorted(p.name for p in journal.iterdir()) == ["manifest.jsonl", "pending", "segments", "tail.ndjson"]
     assert (journal / "tail.ndjson").read_bytes().endswith(b"}\n")

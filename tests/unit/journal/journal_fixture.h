@@ -127,6 +127,24 @@ static inline struct journal_status fx_status(struct fx *f)
     return st;
 }
 
+/* A wall clock that stands where it is put, until the next model_use. The disk's own cannot go past
+ * the year 2554. */
+static uint64_t fx_clock_ms;
+
+static inline uint64_t fx_clock_now(void)
+{
+    return fx_clock_ms;
+}
+
+static inline void fx_clock_set(uint64_t ms)
+{
+    static struct os_table table;
+    table = *os_current();
+    table.clock_real_ms = fx_clock_now;
+    fx_clock_ms = ms;
+    os_install(&table);
+}
+
 /* The power goes: what was not synced is gone (or not), the process too. */
 static inline void fx_crash(struct fx *f, const struct model_choice *choice)
 {

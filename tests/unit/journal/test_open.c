@@ -2,6 +2,7 @@
  * index, the journal of another program, ids at their end; and a close that fails. */
 #include "tests/unit/journal/journal_fixture.h"
 
+#include "base/timefmt.h"
 #include "journal/event_id.h"
 #include "tests/unit/journal/vectors.h"
 
@@ -366,20 +367,24 @@ static void test_no_room_behind(void **state)
     (void)state;
 }
 
-/* At the end of the year 9999 ids stay there. */
-static void test_ids_at_the_end(void **state)
+/* At the last millisecond that observed_at can say, groups go on by their numbers. */
+static void test_last_millisecond(void **state)
 {
     struct fx f;
+    size_t n;
     fx_start(&f, false);
-    model_clock_jump_real(f.m, INT64_C(253402300799000) - INT64_C(1800000000000));
+    fx_clock_set(TIMEFMT_MS_END - 1);
     fx_open(&f);
-    fx_put(&f, 1, 1, 10); /* at the end of the year 9999 */
-    model_clock_jump_real(f.m, 86400000);
-    fx_put(&f, 2, 1, 10); /* 10000: no clock */
+    fx_put(&f, 1, 1, 10);
     fx_close(&f);
     fx_open(&f);
     fx_check_opened(&f);
+    fx_put(&f, 2, 1, 10); /* the same millisecond, the next group */
     fx_close(&f);
+    fx_verify(&f, true);
+    char *bytes = fx_slurp(f.layout.tail, &n);
+    assert_non_null(memmem(bytes, n, "9999-12-31T23:59:59.999Z", 24));
+    free(bytes);
     fx_end(&f);
     (void)state;
 }
@@ -418,7 +423,7 @@ int main(void)
         cmocka_unit_test(test_damaged_generation),
         cmocka_unit_test(test_tail_of_another_program),
         cmocka_unit_test(test_no_room_behind),
-        cmocka_unit_test(test_ids_at_the_end),
+        cmocka_unit_test(test_last_millisecond),
         cmocka_unit_test(test_close_fails),
     };
     return cmocka_run_group_tests_name("open", tests, NULL, NULL);

@@ -195,6 +195,51 @@ static void test_failing_steps(void **state)
     (void)state;
 }
 
+/* Room for a batch larger than a generation cannot be made: without space an answer, else poison.
+ * The same when an open fills the padding up. */
+static void test_growing_fails(void **state)
+{
+    static const struct {
+        int error, big, open;
+    } cases[] = {
+        {ENOSPC, ERR_NO_SPACE, 0}, {EDQUOT, ERR_NO_SPACE, 0}, {EIO, ERR_WRITER_POISONED, ERR_IO}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fx f;
+        struct fault fault = {.kind = FAULT_ERROR,
+                              .error = cases[i].error,
+                              .call = OS_CALL_pwrite,
+                              .path = "tail.ndjson",
+                              .at = 1,
+                              .sticky = true};
+        fx_start(&f, false);
+        fx_open(&f);
+        model_fault_arm(f.m, &fault);
+        assert_int_equal(kit_put(f.j, &f.ledger, (struct kit_spec){1, 30, 4000}, &f.e),
+                         cases[i].big);
+        assert_int_equal(fx_status(&f).no_space, cases[i].big == ERR_NO_SPACE);
+        assert_int_equal(fx_status(&f).poisoned, cases[i].big != ERR_NO_SPACE);
+        model_fault_arm(f.m, NULL);
+        fx_close(&f);
+        fx_open(&f);
+        fx_put(&f, 2, 1, 10);
+        fx_close(&f);
+        model_fault_arm(f.m, &fault);
+        assert_int_equal(journal_open(f.dir, &f.options, &f.j, &f.e), cases[i].open);
+        model_fault_arm(f.m, NULL);
+        if (cases[i].open != 0) {
+            fx_open(&f);
+        }
+        model_clock_advance(f.m, UINT64_C(2000000000));
+        fx_check_opened(&f);
+        fx_put(&f, 1, 30, 4000);
+        fx_check(&f);
+        fx_close(&f);
+        fx_verify(&f, true);
+        fx_end(&f);
+    }
+    (void)state;
+}
+
 /* ---- the spare ---- */
 
 /* No space for a spare is no reason to stop before it is needed, and then an answer that passes. */
@@ -306,10 +351,10 @@ static void test_spare_states(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exact_fit),           cmocka_unit_test(test_files),
-        cmocka_unit_test(test_order_of_syncs),      cmocka_unit_test(test_failing_steps),
-        cmocka_unit_test(test_spare_without_space), cmocka_unit_test(test_spare_failing),
-        cmocka_unit_test(test_spare_states),
+        cmocka_unit_test(test_exact_fit),      cmocka_unit_test(test_files),
+        cmocka_unit_test(test_order_of_syncs), cmocka_unit_test(test_failing_steps),
+        cmocka_unit_test(test_growing_fails),  cmocka_unit_test(test_spare_without_space),
+        cmocka_unit_test(test_spare_failing),  cmocka_unit_test(test_spare_states),
     };
     return cmocka_run_group_tests_name("rotate", tests, NULL, NULL);
 }
