@@ -102,7 +102,7 @@ static int open_descriptors(struct http_server *s, struct err *e)
     s->wake_watch = HTTP_WATCH_WAKE;
     got = watch_fd(s, s->wake_fd, &s->wake_watch);
     if (got == 0 && s->config.handle_signals) {
-        s->signal_fd = os_signalfd(signals, 2);
+        s->signal_fd = os_signalfd(signals, sizeof signals / sizeof *signals);
         if (s->signal_fd < 0) {
             return err_os(e, s->signal_fd, "signalfd", "http");
         }
