@@ -47,7 +47,12 @@ class Attached:
 
     def __exit__(self, *_):
         self.process.terminate()
-        self.process.wait(20)
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()  # what it held is then let go
+            self.process.wait(10)
+            raise
 
     def calls(self, *names):
         return parse(self.trace, *names)

@@ -112,7 +112,7 @@ static int wire_signalfd(const int *signals, int count)
 {
     int failed = wire_fault("signalfd");
 
-    ensure(count == 2);
+    ensure(count == 3); /* SIGINT, SIGTERM, SIGHUP */
     ensure(signals[0] != signals[1]);
     return failed != 0 ? failed : WIRE_SIGNAL;
 }
