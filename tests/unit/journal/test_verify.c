@@ -261,9 +261,7 @@ static void test_remnants_and_orphans(void **state)
     fx_patch(f.layout.tail, end, "{\"batch_di", 10);
     struct verify_report r = run(&f, 0);
     assert_true(r.ok);
-    char *text = strndup(r.remnants.ptr, r.remnants.len);
-    assert_non_null(strstr(text, "journal/tail.ndjson@"));
-    free(text);
+    assert_non_null(memmem(r.remnants.ptr, r.remnants.len, "journal/tail.ndjson@", 20));
     verify_report_free(&r);
     (void)snprintf(path, sizeof path, "%s/what is \"this\"", f.layout.journal);
     fx_spill(path, "x", 1);
@@ -271,10 +269,8 @@ static void test_remnants_and_orphans(void **state)
     fx_spill(path, "x", 1);
     r = run(&f, 0);
     assert_true(r.ok);
-    text = strndup(r.orphans.ptr, r.orphans.len);
-    assert_non_null(strstr(text, "notes"));
-    assert_null(strstr(text, "this"));
-    free(text);
+    assert_non_null(memmem(r.orphans.ptr, r.orphans.len, "notes", 5));
+    assert_null(memmem(r.orphans.ptr, r.orphans.len, "this", 4));
     verify_report_free(&r);
     fx_end(&f);
     (void)state;
