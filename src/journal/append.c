@@ -115,15 +115,7 @@ static int stage_event(struct journal *j, struct line *l, const struct journal_e
     line_set_event(l, ev);
     l->content_hash = slice_of(content_hex, SHA256_HEX_LEN);
     l->event_id = slice_of(id_text, UUID_TEXT_LEN);
-    struct chain_event ce = {.batch_id = l->batch_id,
-                             .kind = l->kind,
-                             .occurred_at = l->occurred_at,
-                             .record_key = l->record_key,
-                             .source = l->source,
-                             .stream = l->stream,
-                             .content_hash = l->content_hash,
-                             .event_id = l->event_id,
-                             .observed_at = l->observed_at};
+    struct chain_event ce = line_envelope(l);
     if (!chain_event_hash(&ce, &j->scratch, hash)) {
         return ERR_NO_MEMORY;
     }

@@ -241,6 +241,19 @@ bool line_parse(struct slice text, struct line *l)
     return true;
 }
 
+struct chain_event line_envelope(const struct line *l)
+{
+    return (struct chain_event){.batch_id = l->batch_id,
+                                .kind = l->kind,
+                                .occurred_at = l->occurred_at,
+                                .record_key = l->record_key,
+                                .source = l->source,
+                                .stream = l->stream,
+                                .content_hash = l->content_hash,
+                                .event_id = l->event_id,
+                                .observed_at = l->observed_at};
+}
+
 void line_put_event(struct buf *out, const struct line *l)
 {
     if (!buf_reserve(out, 1 + l->replay_head.len + l->replay_rest.len)) {

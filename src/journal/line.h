@@ -16,6 +16,7 @@
 #include "base/ensure.h"
 #include "base/slice.h"
 #include "base/uuid.h"
+#include "journal/chain.h"
 
 /* Longest part of a line before "kind" begins, and after "payload" ends: bounds for reading only
  * these. batch_id: 256 bytes, at most 6 characters each when escaped; record_key: 1024. */
@@ -48,6 +49,8 @@ void line_put(struct buf *out, const struct line *l);
  * id and the shape of strings; the payload's inside is covered by content_hash and not looked at.
  * false: not such a line. */
 bool line_parse(struct slice text, struct line *l);
+/* What event_hash covers. Borrows from l. */
+struct chain_event line_envelope(const struct line *l);
 /* Appends the event as replayed: no framing members, no LF. */
 void line_put_event(struct buf *out, const struct line *l);
 

@@ -193,15 +193,7 @@ static int prove_line(struct scan *s, const struct line *l, uint8_t head[SHA256_
     if (memcmp(want, got, SHA256_LEN) != 0) {
         return fault(s, e, SCAN_FAULT_CONTENT, "a payload does not have its content_hash");
     }
-    struct chain_event ev = {.batch_id = l->batch_id,
-                             .kind = l->kind,
-                             .occurred_at = l->occurred_at,
-                             .record_key = l->record_key,
-                             .source = l->source,
-                             .stream = l->stream,
-                             .content_hash = l->content_hash,
-                             .event_id = l->event_id,
-                             .observed_at = l->observed_at};
+    struct chain_event ev = line_envelope(l);
     if (!chain_event_hash(&ev, &s->scratch, got)) {
         return err_set(e, ERR_NO_MEMORY, "no memory to hash an event");
     }
