@@ -75,6 +75,7 @@ struct index_run *index_run_make(const struct index_run_spec *spec)
         free(run);
         return NULL;
     }
+    index_filter_start(&run->filter, run->key_count);
     return run;
 }
 
@@ -99,6 +100,7 @@ void index_run_release(struct index_run *run)
         if (run->fd >= 0) {
             (void)os_close(run->fd); /* nothing unwritten hangs on it */
         }
+        index_filter_free(&run->filter);
         free(run->fences);
         free(run);
     }
@@ -226,6 +228,7 @@ static int index_run_check(struct index_run *run, const struct index_generation 
             memcpy(run->fences + n / INDEX_BLOCK_KEYS * INDEX_FINGERPRINT_LEN, key.fingerprint,
                    INDEX_FINGERPRINT_LEN);
         }
+        index_filter_add(&run->filter, key.fingerprint);
         last = key;
         n++;
     }
@@ -333,6 +336,9 @@ int index_run_find(struct index_run *run, const uint8_t fingerprint[16], index_v
     struct index_key key;
     struct err e;
 
+    if (!index_filter_maybe(&run->filter, fingerprint)) {
+        return 0;
+    }
     for (uint32_t b = index_run_block_of(run, fingerprint);
          b < run->block_count &&
          memcmp(index_run_fence(run, b), fingerprint, INDEX_FINGERPRINT_LEN) <= 0;

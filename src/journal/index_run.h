@@ -1,7 +1,8 @@
 /* index_run: one immutable sorted file of batch keys (index_format.h), its lookup, its sequential
  * reading, and its writing.
  *
- * An open run holds a descriptor and 16 bytes for each 4 KiB block (the fences). Threads: a run
+ * An open run holds a descriptor, 16 bytes for each 4 KiB block (the fences) and a filter of 12 bits
+ * a key. Threads: a run
  * never changes and any thread may search it; it is counted, and closed with its last reference, so
  * that a file that was merged away stays readable for those who still use it. Cursors and writers
  * belong to one thread. Everything but hold and release blocks. */
@@ -12,6 +13,7 @@
 
 #include "journal/index.h"
 #include "journal/index_file.h"
+#include "journal/index_filter.h"
 
 struct index_run {
     int fd;
@@ -21,6 +23,7 @@ struct index_run {
     uint32_t block_count;
     uint32_t header_crc;
     uint8_t *fences; /* the first fingerprint of each block */
+    struct index_filter filter;
     atomic_uint refs;
     atomic_bool failure_told; /* a failing lookup was logged: once is enough */
 };
@@ -39,7 +42,8 @@ struct index_run *index_run_hold(struct index_run *run);
 /* NULL is fine. */
 void index_run_release(struct index_run *run);
 
-/* Visits all keys of the fingerprint; as index_find. One read of one block, unless keys of one
+/* Visits all keys of the fingerprint; as index_find. No read when the filter knows that there is
+ * none; else one of one block, unless keys of one
  * fingerprint cross blocks. */
 int index_run_find(struct index_run *run, const uint8_t fingerprint[16], index_visit_fn *fn,
                    void *ctx) MUST_CHECK;

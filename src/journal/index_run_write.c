@@ -103,6 +103,7 @@ int index_run_writer_add(struct index_run_writer *w, const struct index_key *key
                INDEX_FINGERPRINT_LEN);
     }
     index_put_key(block + (size_t)w->key_at * INDEX_KEY_BYTES, key);
+    index_filter_add(&w->run->filter, key->fingerprint);
     w->last = *key;
     w->keys_added++;
     w->key_at++;

@@ -10,6 +10,7 @@
 #include "os/os.h"
 
 #define ZERO_PIECE (1u << 20)
+#define SYNC_PIECE (2u << 20)
 
 static const char zeros[ZERO_PIECE];
 
@@ -26,6 +27,21 @@ int spare_zero_fill(int fd, uint64_t from, uint64_t to)
     return 0;
 }
 
+/* In pieces that are synced one by one: one flush of the whole file would make the commits beside it
+ * wait for tens of milliseconds. */
+static int fill(int fd, uint64_t bytes)
+{
+    int r = 0;
+    for (uint64_t at = 0; at < bytes && r == 0; at += SYNC_PIECE) {
+        uint64_t end = bytes - at < SYNC_PIECE ? bytes : at + SYNC_PIECE;
+        r = spare_zero_fill(fd, at, end);
+        if (r == 0 && end < bytes) {
+            r = os_fdatasync(fd);
+        }
+    }
+    return r;
+}
+
 static int make(struct spare *sp, int *fd_out, struct err *e)
 {
     const char *what = "create";
@@ -33,7 +49,7 @@ static int make(struct spare *sp, int *fd_out, struct err *e)
     int r = fd < 0 ? fd : 0;
     if (r == 0) {
         what = "fill";
-        r = spare_zero_fill(fd, 0, sp->bytes);
+        r = fill(fd, sp->bytes);
     }
     if (r == 0) {
         what = "sync";

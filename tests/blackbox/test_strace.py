@@ -680,13 +680,14 @@ def wait_for_spare(server):
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("call, most", [("fsync", 60), ("rename", 16), ("ftruncate", 8), ("openat", 120), ("fdatasync", 60)])
+@pytest.mark.parametrize("call, most", [("fsync", 60), ("rename", 16), ("ftruncate", 8), ("openat", 40), ("fdatasync", 60)])
 def test_kill_at_each_call_of_appends_and_rotations(world, call, most):
     """Proves: while generations are closed under load, the process may be killed at any sync, rename, truncation or open."""
     rng = random.Random(SEED)
     print(f"SEED={SEED}")
     world.make(*SMALL)
-    step = {"fsync": 3, "openat": 9, "fdatasync": 13}.get(call, 1)
+    # strace counts the calls of each thread apart, and a rotation opens three directories on the loop's.
+    step = {"fsync": 3, "openat": 4, "fdatasync": 13}.get(call, 1)
     points = 0
     for n in range(1, most, step):
         with world.attached(f"{call}:signal=SIGKILL:when={n}"):
