@@ -1,6 +1,6 @@
-/* Fingerprints are hashes already, so their last bytes serve as they are: 32 bits choose a word of
- * 512 bits (one cache line), six slices of 9 bits the bits in it. Runs are sorted by the first bytes,
- * which are left alone. */
+/* Fingerprints are hashes already, so their last bytes serve as they are: 32 bits choose a line of
+ * 512 bits (one cache line), six slices of 9 bits the bits in it. The first four bytes, by which
+ * runs are sorted, are left alone. */
 #include "journal/index_filter.h"
 
 #include <stdlib.h>

@@ -1,11 +1,10 @@
 /* index_run: one immutable sorted file of batch keys (index_format.h), its lookup, its sequential
  * reading, and its writing.
  *
- * An open run holds a descriptor, 16 bytes for each 4 KiB block (the fences) and a filter of 12 bits
- * a key. Threads: a run
- * never changes and any thread may search it; it is counted, and closed with its last reference, so
- * that a file that was merged away stays readable for those who still use it. Cursors and writers
- * belong to one thread. Everything but hold and release blocks. */
+ * An open run holds a descriptor, 16 bytes for each 4 KiB block (the fences) and a filter of 12
+ * bits a key. Threads: a run never changes and any thread may search it; it is counted, and closed
+ * with its last reference, so that a file that was merged away stays readable for those who still
+ * use it. Cursors and writers belong to one thread. Everything but hold and release blocks. */
 #ifndef JOURNAL_INDEX_RUN_H
 #define JOURNAL_INDEX_RUN_H
 

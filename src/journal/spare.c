@@ -27,8 +27,8 @@ int spare_zero_fill(int fd, uint64_t from, uint64_t to)
     return 0;
 }
 
-/* In pieces that are synced one by one: one flush of the whole file would make the commits beside it
- * wait for tens of milliseconds. */
+/* In pieces that are synced one by one: one flush of the whole file would make the commits beside
+ * it wait for tens of milliseconds. */
 static int fill(int fd, uint64_t bytes)
 {
     int r = 0;
