@@ -28,7 +28,7 @@ int spare_zero_fill(int fd, uint64_t from, uint64_t to)
 }
 
 /* In pieces that are synced one by one: one flush of the whole file would make the commits beside
- * it wait for tens of milliseconds. */
+ * it wait for tens of milliseconds. fsync, so that in a trace every fdatasync is a commit. */
 static int fill(int fd, uint64_t bytes)
 {
     int r = 0;
@@ -36,7 +36,7 @@ static int fill(int fd, uint64_t bytes)
         uint64_t end = bytes - at < SYNC_PIECE ? bytes : at + SYNC_PIECE;
         r = spare_zero_fill(fd, at, end);
         if (r == 0 && end < bytes) {
-            r = os_fdatasync(fd);
+            r = os_fsync(fd);
         }
     }
     return r;
