@@ -148,7 +148,7 @@ MUTANTS = [
        "    return err_set(e, ERR_IO, \"%s\", local.text);\n}\n\n/* Waits")],
      ["rotation", "faults"]),
     ("spare-not-zero-filled", "the next tail has no zeros to write into",
-     [(SPARE, "        r = spare_zero_fill(fd, 0, sp->bytes);\n", "        r = 0;\n")],
+     [(SPARE, "        r = fill(fd, sp->bytes);\n", "        r = 0;\n")],
      ["crash"]),
     ("spare-not-synced", "the zeros of the next tail are not durable when groups are written over them",
      [(SPARE, "        what = \"sync\";\n        r = os_fsync(fd);\n", "        what = \"sync\";\n        r = 0;\n")],
