@@ -36,14 +36,14 @@ endif
 
 ALL_CFLAGS := -std=c17 -D_GNU_SOURCE $(WARN) $(CFLAGS_$(V)) -Isrc -pthread $(CFLAGS)
 ALL_LDFLAGS := -pthread $(LDFLAGS_$(V)) $(LDFLAGS)
-LIBS := -lcrypto -lhttp_parser -lcurl
+LIBS := -lcrypto -lhttp_parser -lcurl -lsqlite3 -lz
 
 # One short line a step; VERBOSE=1 shows the commands.
 Q := $(if $(VERBOSE),,@)
 say = $(if $(VERBOSE),,@printf '  %-5s %s\n' $(1) $(2))
 
 # Layers, lowest first. A layer may include only itself and those before it (tests/tidy checks).
-LAYERS := base os json journal http door main
+LAYERS := base os json journal store net http engine sink door main
 TEST_LAYERS := $(LAYERS)
 
 layer_src = $(filter-out src/main/tallyman.c,$(sort $(shell find src/$(1) -name '*.c' 2>/dev/null)))

@@ -38,6 +38,21 @@
     X(HEADERS_TOO_LARGE, "headers_too_large", 431, false, LOG_DEBUG)                 \
     X(NOT_IMPLEMENTED, "not_implemented", 501, false, LOG_DEBUG)                     \
     X(VERSION_NOT_SUPPORTED, "version_not_supported", 505, false, LOG_DEBUG)         \
+    /* answers of the capture door and of the management API */                      \
+    X(INVALID_ENCODING, "invalid_encoding", 400, false, LOG_DEBUG)                   \
+    X(INVALID_JSON, "invalid_json", 400, false, LOG_DEBUG)                           \
+    X(INVALID_EVENT, "invalid_event", 400, false, LOG_DEBUG)                         \
+    X(INVALID_PROJECT, "invalid_project", 400, false, LOG_DEBUG)                     \
+    X(INVALID_KEY, "invalid_key", 400, false, LOG_DEBUG)                             \
+    X(INVALID_QUERY, "invalid_query", 400, false, LOG_DEBUG)                         \
+    X(FORBIDDEN, "forbidden", 403, false, LOG_DEBUG)                                 \
+    X(PROJECT_EXISTS, "project_exists", 409, false, LOG_DEBUG)                       \
+    X(TOO_MANY_EVENTS, "too_many_events", 413, false, LOG_DEBUG)                     \
+    X(QUERY_LIMIT, "query_limit", 422, false, LOG_DEBUG)                             \
+    X(QUEUE_FULL, "queue_full", 503, true, LOG_WARN)                                 \
+    X(STORE_POISONED, "store_poisoned", 503, true, LOG_ERROR)                        \
+    X(STORE_BUSY, "store_busy", 503, true, LOG_WARN)                                 \
+    X(ENGINE_UNAVAILABLE, "engine_unavailable", 503, true, LOG_INFO)                 \
     /* inside the process */                                                         \
     X(IO, "io_error", 0, false, LOG_ERROR)                                           \
     X(NO_SPACE, "no_space", 0, true, LOG_WARN)                                       \

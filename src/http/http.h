@@ -44,13 +44,24 @@ enum http_method {
 enum http_auth { HTTP_AUTH_TOKEN, HTTP_AUTH_OPEN, HTTP_AUTH_LOCAL };
 
 /* Form of error bodies. HISTORY and API: {"error":code,"message":text,...}; TEXT: "message\n" as
- * text/plain. */
-enum http_shape { HTTP_SHAPE_HISTORY, HTTP_SHAPE_API, HTTP_SHAPE_TEXT };
+ * text/plain. POSTHOG: as TEXT; POSTHOG_V1: {"error":code,"error_description":text,"error_uri":""};
+ * SEGMENT: {"success":false,"code":code,"message":text} (spec/capture.md A4, A8, B5). Being
+ * overloaded or full answers 503 with Retry-After on POSTHOG and POSTHOG_V1 (browsers drop 429 for
+ * good), 429 with Retry-After on SEGMENT; elsewhere what the error table says. */
+enum http_shape {
+    HTTP_SHAPE_HISTORY,
+    HTTP_SHAPE_API,
+    HTTP_SHAPE_TEXT,
+    HTTP_SHAPE_POSTHOG,
+    HTTP_SHAPE_POSTHOG_V1,
+    HTTP_SHAPE_SEGMENT
+};
 
 typedef void http_fn(void *ctx, struct http_request *req);
 
 struct http_route {
-    const char *path; /* exact path, before '?' */
+    const char *path; /* before '?'; a segment that is "*" stands for any one segment that is not
+                         empty ("/array/" "*" "/config"); "*" in a last segment may have a suffix */
     unsigned methods; /* set of http_method; HTTP_GET brings HTTP_HEAD with it */
     enum http_auth auth;
     enum http_shape shape;
@@ -58,7 +69,16 @@ struct http_route {
     http_fn *on_head;        /* may be NULL */
     http_fn *on_request;
     void *ctx;
+    bool slash_too; /* the path is also this route with one '/' behind it */
+    bool cors; /* any web page may ask: the Origin is echoed on every answer of this route, errors
+                       too, and OPTIONS is answered by the front (http.h, CORS) */
 };
+
+/* CORS (routes with `cors`; spec/capture.md A1, cases C11): answers to a request with an Origin carry
+ * Access-Control-Allow-Origin (that Origin), -Allow-Credentials: true, -Expose-Headers: Retry-After,
+ * and Vary: Origin. OPTIONS on such a path is answered 200 {"status":"Ok"}, with the methods of the
+ * path, the requested header names echoed (valid tokens only, at most 2 KiB in all, Vary names
+ * them), and Access-Control-Max-Age: 600. */
 
 struct http_limits {
     unsigned connections_max;   /* 1024; past it: accept and answer 503, close */
@@ -124,12 +144,17 @@ void http_stop(struct http_server *s);
 bool http_stopping(const struct http_server *s);
 /* Any thread: runs fn(ctx) on the loop thread, soon. false: out of memory (fn will not run). */
 bool http_post(struct http_server *s, void (*fn)(void *ctx), void *ctx);
+/* Loop thread: there is more for the `turn` hook to do; the next turn does not wait. */
+void http_again(struct http_server *s);
 
 /* ---- the request ---- */
 enum http_method http_method(const struct http_request *req);
 struct slice http_path(const struct http_request *req);  /* as sent, without the query */
 struct slice http_query(const struct http_request *req); /* as sent, behind '?'; empty when none */
 bool http_has_query(const struct http_request *req);     /* a '?' was there */
+/* What the n-th '*' of the route's path stands for, as sent (not decoded). n counts from 0 and must
+ * be one of the route's. */
+struct slice http_path_part(const struct http_request *req, unsigned n);
 bool http_on_unix_socket(const struct http_request *req);
 /* Value of the first header of that name (lower case name given), trimmed; *count (may be NULL) how
  * many there are. */

@@ -1,0 +1,23 @@
+/* verify: the queue checked, read-only, beside a server or without one (cases/capture.md C29).
+ *
+ * SQLite's own integrity check, schema version, then our invariants: every queued event has its
+ * receipt and the receipt its id; delivery_ready is exactly the queued events that are not
+ * quarantined; counters equal what they count; quarantine entries have their event; ids are below
+ * the next one; every event's project exists. */
+#ifndef STORE_VERIFY_H
+#define STORE_VERIFY_H
+
+#include "store/store.h"
+
+struct store_verify_result {
+    bool absent; /* there is no tallyman.sqlite: nothing to check */
+    uint64_t events, receipts, projects, keys, rejected, quarantined;
+    uint64_t violations;
+};
+/* Calls found(ctx, text) for each violation (at most 100 of a kind, then one that says how many
+ * more). 0 also with violations; ERR_CORRUPT when the file cannot be read as a database; ERR_IO,
+ * ERR_NO_MEMORY. Blocks; reads in bounded memory. */
+int store_verify(const char *data, void (*found)(void *ctx, const char *text), void *ctx,
+                 struct store_verify_result *out, struct err *e) MUST_CHECK;
+
+#endif
