@@ -36,7 +36,7 @@ endif
 
 ALL_CFLAGS := -std=c17 -D_GNU_SOURCE $(WARN) $(CFLAGS_$(V)) -Isrc -pthread $(CFLAGS)
 ALL_LDFLAGS := -pthread $(LDFLAGS_$(V)) $(LDFLAGS)
-LIBS := -lcrypto -lhttp_parser -lcurl -lsqlite3 -lz
+LIBS := -lcrypto -lhttp_parser -lcurl -lsqlite3 -lz -ldl
 
 # One short line a step; VERBOSE=1 shows the commands.
 Q := $(if $(VERBOSE),,@)
@@ -46,7 +46,7 @@ say = $(if $(VERBOSE),,@printf '  %-5s %s\n' $(1) $(2))
 LAYERS := base os json journal store net http engine sink door main
 TEST_LAYERS := $(LAYERS)
 
-layer_src = $(filter-out src/main/tallyman.c,$(sort $(shell find src/$(1) -name '*.c' 2>/dev/null)))
+layer_src = $(filter-out src/main/tallyman.c src/engine/tallyman_engine.c,$(sort $(shell find src/$(1) -name '*.c' 2>/dev/null)))
 layer_obj = $(patsubst src/%.c,$(B)/obj/%.o,$(call layer_src,$(1)))
 upto = $(if $(filter $(1),$(firstword $(2))),$(firstword $(2)),$(firstword $(2)) $(call upto,$(1),$(wordlist 2,99,$(2))))
 reverse = $(if $(1),$(call reverse,$(wordlist 2,99,$(1))) $(firstword $(1)))
@@ -54,7 +54,7 @@ reverse = $(if $(1),$(call reverse,$(wordlist 2,99,$(1))) $(firstword $(1)))
 libs_for = $(foreach l,$(call reverse,$(call upto,$(1),$(LAYERS))),$(if $(call layer_src,$(l)),$(B)/lib/$(l).a))
 
 .PHONY: all
-all: $(B)/tallyman
+all: $(B)/tallyman $(B)/tallyman-engine
 
 define layer_rules
 $(B)/lib/$(1).a: $(call layer_obj,$(1))
@@ -92,6 +92,12 @@ $(B)/obj/main/version.o: ALL_CFLAGS += -DTALLYMAN_VERSION='"$(VERSION)"' -DTALLY
 $(B)/tallyman: $(B)/obj/main/tallyman.o $(call libs_for,main)
 	$(call say,LINK,$@)
 	$(Q)$(CC) -o $@ $(B)/obj/main/tallyman.o $(call libs_for,main) $(ALL_LDFLAGS) $(LIBS)
+
+# The analytics engine's process. It loads libchdb at run time: nothing of it is needed to build.
+ENGINE_LIBS := $(foreach l,engine http json os base,$(B)/lib/$(l).a)
+$(B)/tallyman-engine: $(B)/obj/engine/tallyman_engine.o $(ENGINE_LIBS)
+	$(call say,LINK,$@)
+	$(Q)$(CC) -o $@ $(B)/obj/engine/tallyman_engine.o $(ENGINE_LIBS) $(ALL_LDFLAGS) $(LIBS)
 
 # ---- unit tests: tests/unit/LAYER/test_NAME.c links LAYER and below, tests/lib and cmocka ----
 TESTLIB_OBJ := $(patsubst tests/%.c,$(B)/obj/tests/%.o,$(sort $(wildcard tests/lib/*.c)))
@@ -139,13 +145,17 @@ $(B)/obj/bench/%.o: bench/%.c $(B)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) -I. -MMD -MP -c $< -o $@
-$(B)/bench/%: $(B)/obj/bench/%.o $(call libs_for,journal)
+$(B)/bench/%: $(B)/obj/bench/%.o $(call libs_for,store)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CC) -o $@ $< $(call libs_for,journal) $(ALL_LDFLAGS) $(LIBS) $(BENCH_LIBS_$*) -lm
+	$(Q)$(CC) -o $@ $< $(call libs_for,store) $(ALL_LDFLAGS) $(LIBS) $(BENCH_LIBS_$*) -lm
+
+# What measures a higher layer links it too.
+BENCH_LIBS_encodebench = $(call libs_for,sink) $(LIBS)
+$(B)/bench/encodebench: $(call libs_for,sink)
 
 .PHONY: install
-install: $(B)/tallyman
+install: $(B)/tallyman $(B)/tallyman-engine
 	install -D -m 0755 $(B)/tallyman $(DESTDIR)$(PREFIX)/bin/tallyman
 
 .PHONY: run test bench sabotage tidy clean format

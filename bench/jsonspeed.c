@@ -1,17 +1,20 @@
-/* jsonspeed: how many megabytes of JSON text a core turns into canonical form in a second.
+/* jsonspeed: how many megabytes of JSON text a core turns into canonical form in a second, or
+ * checks or mends it as the capture door does.
  *
  * Prints one line a document shape, `jsonspeed canon docs=1KB MB/s=... shape=event ns/doc=...`.
  * Each shape is made of DOCUMENTS different documents, so that branch predictors do not learn one
  * by heart. The best of ROUNDS rounds counts: other work on the machine can only slow a round down.
  * MB are 10^6 input bytes, time is CPU time.
  *
- * Environment: SHAPE (only that shape), DURATION (about so many seconds a shape, default 1). */
+ * Environment: WORK (canon, which is the default, check, flaws or mend), SHAPE (only that shape),
+ * DURATION (about so many seconds a shape, default 1). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "base/ensure.h"
 #include "json/canon.h"
+#include "json/tolerant.h"
 #include "json/write.h"
 
 #define DOCUMENTS 256
@@ -189,7 +192,50 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-static void measure(const struct shape *shape, double seconds)
+static int work_canon(struct canon *c, struct slice in, struct buf *out)
+{
+    return canon_json(c, in, out, NULL);
+}
+
+static int work_check(struct canon *c, struct slice in, struct buf *out)
+{
+    (void)c;
+    (void)out;
+    struct slice value;
+    return json_tolerant_check(in, &value, NULL);
+}
+
+static int work_flaws(struct canon *c, struct slice in, struct buf *out)
+{
+    (void)c;
+    (void)out;
+    unsigned flaws;
+    return json_flaws(in, &flaws, NULL);
+}
+
+static int work_mend(struct canon *c, struct slice in, struct buf *out)
+{
+    (void)c;
+    return json_mend(in, out, NULL);
+}
+
+static const struct work {
+    const char *name;
+    int (*run)(struct canon *c, struct slice in, struct buf *out);
+} works[] = {
+    {"canon", work_canon}, {"check", work_check}, {"flaws", work_flaws}, {"mend", work_mend}};
+
+static const struct work *work_named(const char *name)
+{
+    for (size_t i = 0; i < sizeof works / sizeof works[0]; i++) {
+        if (strcmp(works[i].name, name) == 0) {
+            return &works[i];
+        }
+    }
+    return NULL;
+}
+
+static void measure(const struct work *work, const struct shape *shape, double seconds)
 {
     struct buf docs = {0};
     size_t starts[DOCUMENTS + 1] = {0};
@@ -209,7 +255,7 @@ static void measure(const struct shape *shape, double seconds)
             for (size_t i = 0; i < shape->count; i++) {
                 struct slice in = slice_of(docs.ptr + starts[i], starts[i + 1] - starts[i]);
                 buf_clear(&out);
-                int r = canon_json(c, in, &out, NULL);
+                int r = work->run(c, in, &out);
                 ensure(r == 0);
                 bytes += in.len;
             }
@@ -218,8 +264,8 @@ static void measure(const struct shape *shape, double seconds)
         best = (double)bytes / spent > best ? (double)bytes / spent : best;
     }
     double size = (double)docs.len / (double)shape->count;
-    printf("jsonspeed canon docs=%s MB/s=%.0f shape=%s ns/doc=%.0f bytes=%.0f\n", shape->docs,
-           best / 1e6, shape->name, size / best * 1e9, size);
+    printf("jsonspeed %s docs=%s MB/s=%.0f shape=%s ns/doc=%.0f bytes=%.0f\n", work->name,
+           shape->docs, best / 1e6, shape->name, size / best * 1e9, size);
     canon_free(c);
     buf_free(&docs);
     buf_free(&out);
@@ -230,9 +276,15 @@ int main(void)
     const char *only = getenv("SHAPE");
     const char *length = getenv("DURATION");
     double seconds = length != NULL ? strtod(length, NULL) : 1;
+    const char *which = getenv("WORK");
+    const struct work *work = work_named(which != NULL ? which : "canon");
+    if (work == NULL) {
+        fprintf(stderr, "jsonspeed: WORK is canon, check, flaws or mend\n");
+        return 2;
+    }
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         if (only == NULL || strcmp(only, shapes[i].name) == 0) {
-            measure(&shapes[i], seconds);
+            measure(work, &shapes[i], seconds);
         }
     }
     return 0;

@@ -23,6 +23,23 @@
       "Bytes reserved for request bodies.")                                                        \
     X(HTTP_OVERLOADED, "tallyman_http_overloaded_total", "counter",                                \
       "Requests refused because the body budget stayed full.")                                     \
+    X(HTTP_PREFLIGHTS, "tallyman_http_preflights_total", "counter",                                \
+      "OPTIONS requests of web pages that were answered.")                                         \
+    X(CAPTURE_POSTHOG_REQUESTS, "tallyman_capture_posthog_requests_total", "counter",              \
+      "Requests with events on PostHog's routes.")                                                 \
+    X(CAPTURE_POSTHOG_V1_REQUESTS, "tallyman_capture_posthog_v1_requests_total", "counter",        \
+      "Requests with events on PostHog's v1 route.")                                               \
+    X(CAPTURE_SEGMENT_REQUESTS, "tallyman_capture_segment_requests_total", "counter",              \
+      "Requests with events on Segment's routes.")                                                 \
+    X(CAPTURE_NATIVE_REQUESTS, "tallyman_capture_native_requests_total", "counter",                \
+      "Requests with events on the native route.")                                                 \
+    X(CAPTURE_EVENTS, "tallyman_capture_events_total", "counter", "Events accepted and stored.")   \
+    X(CAPTURE_REPEATS, "tallyman_capture_repeats_total", "counter",                                \
+      "Events that were known before and answered with their first receipt.")                      \
+    X(CAPTURE_REJECTED, "tallyman_capture_rejected_total", "counter",                              \
+      "Bad events of requests that were taken otherwise.")                                         \
+    X(CAPTURE_REFUSED, "tallyman_capture_refused_total", "counter",                                \
+      "Requests with events that were refused whole.")                                             \
     X(JOURNAL_EVENTS, "tallyman_journal_events", "gauge", "Committed events.")                     \
     X(JOURNAL_BYTES, "tallyman_journal_bytes", "gauge", "Bytes of committed lines.")               \
     X(JOURNAL_GENERATIONS, "tallyman_journal_generations", "gauge", "Generations, the tail too.")  \
@@ -40,7 +57,21 @@
       "How far the last event id's time is ahead of the clock.")                                   \
     X(INDEX_RUNS, "tallyman_index_runs", "gauge", "Sorted runs of batch keys.")                    \
     X(INDEX_FAILURES, "tallyman_index_failures_total", "counter",                                  \
-      "Index files that could not be written or read; they are rebuilt.")
+      "Index files that could not be written or read; they are rebuilt.")                          \
+    X(STORE_QUEUE_EVENTS, "tallyman_queue_events", "gauge",                                        \
+      "Accepted events that wait for delivery, quarantined ones too.")                             \
+    X(STORE_QUEUE_BYTES, "tallyman_queue_bytes", "gauge", "Bytes of their texts.")                 \
+    X(STORE_QUARANTINED, "tallyman_queue_quarantined", "gauge",                                    \
+      "Events set aside until somebody repairs or retries them.")                                  \
+    X(STORE_RECEIPTS, "tallyman_store_receipts", "gauge", "Known (project, uuid) pairs.")          \
+    X(STORE_WAL_BYTES, "tallyman_store_wal_bytes", "gauge", "Bytes in the write-ahead log.")       \
+    X(STORE_COMMITS, "tallyman_store_commits_total", "counter",                                    \
+      "Transactions committed, each with one sync of the write-ahead log.")                        \
+    X(STORE_CHECKPOINTS, "tallyman_store_checkpoints_total", "counter",                            \
+      "Passes that moved the write-ahead log into the database.")                                  \
+    X(STORE_POISONED, "tallyman_store_poisoned", "gauge",                                          \
+      "1 when a write or sync failed: no acknowledgement until a restart.")                        \
+    X(STORE_NO_SPACE, "tallyman_store_no_space", "gauge", "1 while intake waits for space.")
 
 enum metric {
 #define X(sym, name, type, help) METRIC_##sym,

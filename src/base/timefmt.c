@@ -63,6 +63,21 @@ static unsigned days_in_month(unsigned year, unsigned month)
     return days[month - 1] + (month == 2 && leap ? 1u : 0u);
 }
 
+bool timefmt_days(unsigned year, unsigned month, unsigned day, int64_t *days)
+{
+    if (year > 9999 || month < 1 || month > 12 || day < 1 || day > days_in_month(year, month)) {
+        return false;
+    }
+    /* Counted from 400 years earlier, so that January of the year 0 has a year before it. */
+    unsigned y = year + 400 - (month <= 2 ? 1 : 0);
+    unsigned era = y / 400;
+    unsigned yoe = y - era * 400;
+    unsigned doy = (153 * (month > 2 ? month - 3 : month + 9) + 2) / 5 + day - 1;
+    unsigned doe = yoe * 365 + yoe / 4 - yoe / 100 + doy;
+    *days = (int64_t)era * 146097 + doe - 719468 - 146097;
+    return true;
+}
+
 /* The 19 characters up to the seconds; ranges checked. */
 static bool parse_civil(const char *p, struct civil *c)
 {
@@ -85,13 +100,10 @@ bool timefmt_parse_ms(struct slice s, uint64_t *ms)
         !get_digits(s.ptr + 20, 3, &frac) || s.ptr[23] != 'Z' || c.year < 1970) {
         return false;
     }
-    unsigned y = c.month <= 2 ? c.year - 1 : c.year;
-    unsigned era = y / 400;
-    unsigned yoe = y - era * 400;
-    unsigned doy = (153 * (c.month > 2 ? c.month - 3 : c.month + 9) + 2) / 5 + c.day - 1;
-    unsigned doe = yoe * 365 + yoe / 4 - yoe / 100 + doy;
-    uint64_t days = (uint64_t)era * 146097 + doe - 719468;
-    *ms = days * MS_PER_DAY + c.hour * UINT64_C(3600000) + c.minute * UINT64_C(60000) +
+    int64_t days = 0;
+    bool real = timefmt_days(c.year, c.month, c.day, &days);
+    ensure(real);
+    *ms = (uint64_t)days * MS_PER_DAY + c.hour * UINT64_C(3600000) + c.minute * UINT64_C(60000) +
           c.second * UINT64_C(1000) + frac;
     return true;
 }

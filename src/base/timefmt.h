@@ -1,4 +1,5 @@
-/* timefmt: the two spellings of time in the history contract (spec/history.md section 4). */
+/* timefmt: the two spellings of time in the history contract (spec/history.md section 4), and the
+ * calendar. */
 #ifndef BASE_TIMEFMT_H
 #define BASE_TIMEFMT_H
 
@@ -14,6 +15,9 @@
 void timefmt_ms(char out[TIMEFMT_MS_LEN + 1], uint64_t ms);
 /* Reads exactly that form back; false for anything else. */
 bool timefmt_parse_ms(struct slice s, uint64_t *ms);
+/* Days from 1970-01-01 to a date of the years 0 to 9999 (negative before it); false when the
+ * calendar has no such date. */
+bool timefmt_days(unsigned year, unsigned month, unsigned day, int64_t *days);
 /* True for YYYY-MM-DDTHH:MM:SS[.d{1,9}]Z naming a real UTC calendar instant without leap second. */
 bool timefmt_valid_occurred_at(struct slice s);
 

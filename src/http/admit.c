@@ -3,7 +3,8 @@
  * The order of the checks is the contract's: authentication, path, method, Expect (route.c), the
  * door's own look at the head, the declared length, the budget. Only then 100 Continue is said and
  * the body is read. The budget is shared by all connections; who finds it used up waits in line,
- * first come first served, at most admission_wait_ms, and is then answered 429: nothing of its body
+ * first come first served, at most admission_wait_ms, and is then answered 429 (or what the route's
+ * shape says for overload): nothing of its body
  * was used. A body of unknown length takes its budget in steps of HTTP_BODY_STEP_BYTES. One that
  * needs a single step does not wait behind larger ones, and a share of the budget is for it alone.
  *
@@ -146,6 +147,15 @@ void http_admission_grant(struct http_server *s)
     }
 }
 
+/* An answer without a look at the body: the connection ends behind it when there is one. */
+static void leave_body(struct http_conn *c, struct http_request *req)
+{
+    req->close = req->close || has_body(req);
+    if (req->close) {
+        c->state = HTTP_CONN_DRAIN;
+    }
+}
+
 static void refuse_by_route(struct http_conn *c, struct http_request *req, int code, unsigned allow)
 {
     if (code == ERR_METHOD_NOT_ALLOWED) {
@@ -159,12 +169,7 @@ static void refuse_by_route(struct http_conn *c, struct http_request *req, int c
     if (code == ERR_UNAUTHORIZED) {
         http_add_header(req, "WWW-Authenticate", SLICE("Bearer"));
     }
-    if (has_body(req)) {
-        req->close = true;
-    }
-    if (req->close) {
-        c->state = HTTP_CONN_DRAIN;
-    }
+    leave_body(c, req);
     http_answer_error(req, code, message_of(code), (struct slice){0});
 }
 
@@ -178,6 +183,11 @@ static void admit(struct http_conn *c, struct http_request *req)
 
     if (code != 0) {
         refuse_by_route(c, req, code, allow);
+        return;
+    }
+    if (req->route->cors && req->method == HTTP_OPTIONS) {
+        leave_body(c, req);
+        http_cors_preflight(req, allow);
         return;
     }
     if (req->route->on_head != NULL) {

@@ -125,6 +125,9 @@ void http_answer_head(struct http_request *req, unsigned status, const char *con
         out->failed = true;
     }
     buf_put_slice(out, buf_slice(&req->extra));
+    if (req->route != NULL && req->route->cors) {
+        http_cors_put(req, out);
+    }
     if (decide_close(req)) {
         buf_put_slice(out, SLICE("Connection: close\r\n"));
     } else if (req->head.version_minor == 0) {
@@ -208,32 +211,72 @@ static void put_json_string(struct buf *out, const char *text)
     buf_put_char(out, '"');
 }
 
+/* No room now, for this or for anything: later is another matter. */
+static bool is_full(int code)
+{
+    return code == ERR_OVERLOADED || code == ERR_QUEUE_FULL || code == ERR_STORE_BUSY ||
+           code == ERR_NO_SPACE;
+}
+
+/* Browsers drop what is answered 429 on PostHog's routes, and Segment's clients wait on it
+ * (spec/capture.md A5). */
+static unsigned status_of(int code, enum http_shape shape)
+{
+    if (is_full(code) && (shape == HTTP_SHAPE_POSTHOG || shape == HTTP_SHAPE_POSTHOG_V1)) {
+        return 503;
+    }
+    if (is_full(code) && shape == HTTP_SHAPE_SEGMENT) {
+        return 429;
+    }
+    return code == ERR_NO_SPACE ? 503 : err_status(code);
+}
+
+/* An object: head and the code's name, between and the message, and extra as further members. */
+static void put_error(struct buf *body, const char *head, int code, const char *between,
+                      const char *message, struct slice extra)
+{
+    buf_put_cstr(body, head);
+    buf_put_cstr(body, err_name(code));
+    buf_put_cstr(body, between);
+    put_json_string(body, message);
+    if (extra.len != 0) {
+        buf_put_char(body, ',');
+        buf_put_slice(body, extra);
+    }
+    buf_put_char(body, '}');
+}
+
 void http_answer_error(struct http_request *req, int code, const char *message, struct slice extra)
 {
     enum http_shape shape = req->route != NULL ? req->route->shape : HTTP_SHAPE_HISTORY;
+    const char *type = "application/json";
     struct buf body = {0};
 
-    if (code == ERR_OVERLOADED && !req->retry_after) {
+    if (is_full(code) && !req->retry_after) {
         http_add_header(req, "Retry-After", SLICE("1"));
     }
-    if (shape == HTTP_SHAPE_TEXT) {
+    switch (shape) {
+    case HTTP_SHAPE_TEXT:
+    case HTTP_SHAPE_POSTHOG:
+        type = "text/plain; charset=utf-8";
         buf_put_cstr(&body, message);
         buf_put_char(&body, '\n');
-        req->out.failed = req->out.failed || body.failed;
-        http_answer(req, err_status(code), "text/plain; charset=utf-8", buf_slice(&body));
-    } else {
-        buf_put_slice(&body, SLICE("{\"error\":\""));
-        buf_put_cstr(&body, err_name(code));
-        buf_put_slice(&body, SLICE("\",\"message\":"));
-        put_json_string(&body, message);
-        if (extra.len != 0) {
-            buf_put_char(&body, ',');
-            buf_put_slice(&body, extra);
-        }
-        buf_put_char(&body, '}');
-        req->out.failed = req->out.failed || body.failed;
-        http_answer(req, err_status(code), "application/json", buf_slice(&body));
+        break;
+    case HTTP_SHAPE_POSTHOG_V1:
+        put_error(&body, "{\"error\":\"", code,
+                  "\",\"error_uri\":\"\",\"error_description\":", message, extra);
+        break;
+    case HTTP_SHAPE_SEGMENT:
+        put_error(&body, "{\"success\":false,\"code\":\"", code, "\",\"message\":", message, extra);
+        break;
+    case HTTP_SHAPE_HISTORY:
+    case HTTP_SHAPE_API:
+    default:
+        put_error(&body, "{\"error\":\"", code, "\",\"message\":", message, extra);
+        break;
     }
+    req->out.failed = req->out.failed || body.failed;
+    http_answer(req, status_of(code, shape), type, buf_slice(&body));
     buf_free(&body);
 }
 

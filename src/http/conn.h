@@ -27,6 +27,7 @@
 #define HTTP_SWEEP_MS        200u /* how often timeouts are looked at */
 #define HTTP_REFUSED_LINGER  64u  /* connections past connections_max that get a proper 503 */
 #define HTTP_UNIX_EXTRA      16u  /* connections that strangers on TCP cannot take away */
+#define HTTP_PARTS_MAX       4u   /* '*' segments of a route's path */
 #define HTTP_FILES_SPARE     256u /* descriptors that connections leave to the doors' files */
 
 TAILQ_HEAD(http_request_list, http_request);
@@ -38,8 +39,10 @@ enum http_watch { HTTP_WATCH_LISTENER, HTTP_WATCH_CONN, HTTP_WATCH_WAKE, HTTP_WA
 struct http_request {
     TAILQ_ENTRY(http_request) link; /* queue of its connection, orphans, or spares */
     struct http_server *server;
-    struct http_conn *conn;         /* NULL once the client has gone */
-    const struct http_route *route; /* NULL before routing, or without a route */
+    struct http_conn *conn;            /* NULL once the client has gone */
+    const struct http_route *route;    /* NULL before routing, or without a route */
+    struct slice part[HTTP_PARTS_MAX]; /* what the '*' of its path stand for */
+    unsigned parts;
     struct http_head head;
     struct http_field *fields;
     unsigned fields_cap;
@@ -133,8 +136,16 @@ struct http_listener {
     uint64_t device;
 };
 
+/* A route's path, taken apart (pattern.c). */
+struct http_pattern {
+    struct slice path;
+    unsigned parts; /* '*' in it; 0: a literal path */
+    bool slash_too;
+};
+
 struct http_server {
     struct http_config config;
+    struct http_pattern *patterns; /* of config.routes, in their order */
     struct http_head_limits head_limits;
     int epoll_fd;
     int wake_fd;
@@ -169,6 +180,7 @@ struct http_server {
     atomic_bool stop_asked;
     bool stopping;
     bool hurry;        /* a second signal: no more grace */
+    bool again;        /* the turn hook has more to do */
     char *read_buffer; /* HTTP_READ_BYTES */
 };
 
@@ -185,9 +197,23 @@ bool http_budget_take(struct http_server *s, uint64_t held, uint64_t n);
 void http_request_set_busy(struct http_request *req, bool *flag, bool busy);
 void http_request_count_bytes(struct http_request *req); /* brings queued_bytes up to date */
 
+/* ---- pattern.c ---- */
+/* 0 or ERR_NO_MEMORY. */
+int http_patterns_make(struct http_server *s, struct err *e) MUST_CHECK;
+/* True when path is one of p's; fills p->parts of part. */
+bool http_pattern_match(const struct http_pattern *p, struct slice path,
+                        struct slice part[HTTP_PARTS_MAX]);
+
+/* ---- cors.c ---- */
+/* The header lines of an answer of a route with cors. */
+void http_cors_put(const struct http_request *req, struct buf *out);
+/* Answers OPTIONS of such a route. */
+void http_cors_preflight(struct http_request *req, unsigned methods);
+
 /* ---- route.c ---- */
 /* Auth, route, method, Expect, in this order. 0, or the ERR_ code of the answer; *allow is the set
- * of methods of the path for ERR_METHOD_NOT_ALLOWED. */
+ * of methods of the path for ERR_METHOD_NOT_ALLOWED and for a preflight (a route with cors and
+ * OPTIONS). */
 int http_route_find(struct http_request *req, unsigned *allow) MUST_CHECK;
 enum http_method http_method_of(struct slice token);
 void http_allow_text(unsigned methods, struct buf *out);

@@ -47,7 +47,8 @@ enum http_auth { HTTP_AUTH_TOKEN, HTTP_AUTH_OPEN, HTTP_AUTH_LOCAL };
  * text/plain. POSTHOG: as TEXT; POSTHOG_V1: {"error":code,"error_description":text,"error_uri":""};
  * SEGMENT: {"success":false,"code":code,"message":text} (spec/capture.md A4, A8, B5). Being
  * overloaded or full answers 503 with Retry-After on POSTHOG and POSTHOG_V1 (browsers drop 429 for
- * good), 429 with Retry-After on SEGMENT; elsewhere what the error table says. */
+ * good), 429 with Retry-After on SEGMENT; elsewhere what the error table says (and 503 for
+ * ERR_NO_SPACE, which has no status there). */
 enum http_shape {
     HTTP_SHAPE_HISTORY,
     HTTP_SHAPE_API,
@@ -61,7 +62,8 @@ typedef void http_fn(void *ctx, struct http_request *req);
 
 struct http_route {
     const char *path; /* before '?'; a segment that is "*" stands for any one segment that is not
-                         empty ("/array/" "*" "/config"); "*" in a last segment may have a suffix */
+                         empty ("/array/" "*" "/config"); "*" in a last segment may have a suffix.
+                         A path without '*' hides those with one that fit it, too */
     unsigned methods; /* set of http_method; HTTP_GET brings HTTP_HEAD with it */
     enum http_auth auth;
     enum http_shape shape;
@@ -74,11 +76,11 @@ struct http_route {
                        too, and OPTIONS is answered by the front (http.h, CORS) */
 };
 
-/* CORS (routes with `cors`; spec/capture.md A1, cases C11): answers to a request with an Origin carry
- * Access-Control-Allow-Origin (that Origin), -Allow-Credentials: true, -Expose-Headers: Retry-After,
- * and Vary: Origin. OPTIONS on such a path is answered 200 {"status":"Ok"}, with the methods of the
- * path, the requested header names echoed (valid tokens only, at most 2 KiB in all, Vary names
- * them), and Access-Control-Max-Age: 600. */
+/* CORS (routes with `cors`, which are OPEN; spec/capture.md A1, cases C11): every answer has Vary:
+ * Origin; one to a request with an Origin has Access-Control-Allow-Origin (that Origin),
+ * -Allow-Credentials: true and -Expose-Headers: Retry-After. OPTIONS on such a path is answered 200
+ * {"status":"Ok"}, with the methods of the path, the requested header names echoed (valid tokens
+ * only, at most 2 KiB in all, Vary names them), and Access-Control-Max-Age: 600. */
 
 struct http_limits {
     unsigned connections_max;   /* 1024; past it: accept and answer 503, close */
@@ -144,6 +146,10 @@ void http_stop(struct http_server *s);
 bool http_stopping(const struct http_server *s);
 /* Any thread: runs fn(ctx) on the loop thread, soon. false: out of memory (fn will not run). */
 bool http_post(struct http_server *s, void (*fn)(void *ctx), void *ctx);
+/* Any thread: the same with the caller's own memory (http/pool.h, without work), so it cannot fail.
+ * The job is the caller's again when its done runs. */
+struct http_job;
+void http_post_job(struct http_server *s, struct http_job *job);
 /* Loop thread: there is more for the `turn` hook to do; the next turn does not wait. */
 void http_again(struct http_server *s);
 
@@ -160,6 +166,8 @@ bool http_on_unix_socket(const struct http_request *req);
  * many there are. */
 bool http_header(const struct http_request *req, const char *name, struct slice *value,
                  unsigned *count);
+/* The credentials of the one `Authorization: Bearer` header; false without exactly one. */
+bool http_bearer(const struct http_request *req, struct slice *credentials);
 struct slice http_body(const struct http_request *req); /* valid until answered */
 struct arena *http_arena(struct http_request *req);     /* freed when answered */
 struct http_server *http_server_of(const struct http_request *req);
@@ -179,8 +187,8 @@ void http_answer(struct http_request *req, unsigned status, const char *content_
                  struct slice body);
 /* The error body in the route's shape. message is for people. extra: further JSON members as raw
  * text such as
- * `"source":"a","batch_id":"b"`, or empty. Adds `Retry-After: 1` to ERR_OVERLOADED unless one was
- * added. */
+ * `"source":"a","batch_id":"b"`, or empty. Adds `Retry-After: 1` to ERR_OVERLOADED, ERR_QUEUE_FULL,
+ * ERR_STORE_BUSY and ERR_NO_SPACE unless one was added: these are what a shape calls full. */
 void http_answer_error(struct http_request *req, int code, const char *message, struct slice extra);
 
 /* A body made piece by piece on worker threads, pulled as the client takes it; one piece (at most

@@ -201,6 +201,12 @@ bool http_has_query(const struct http_request *req)
     return req->head.has_query;
 }
 
+struct slice http_path_part(const struct http_request *req, unsigned n)
+{
+    ensure(n < req->parts);
+    return req->part[n];
+}
+
 bool http_on_unix_socket(const struct http_request *req)
 {
     return req->unix_socket;

@@ -99,7 +99,7 @@ bool http_host_is_loopback(struct slice host)
            is_loopback_v4(host);
 }
 
-static bool token_is_right(const struct http_request *req, struct slice token)
+bool http_bearer(const struct http_request *req, struct slice *credentials)
 {
     struct slice value = {0};
     unsigned count = 0;
@@ -116,7 +116,15 @@ static bool token_is_right(const struct http_request *req, struct slice token)
     while (value.len != 0 && value.ptr[0] == ' ') {
         value = slice_from(value, 1);
     }
-    return equal_constant_time(value, token);
+    *credentials = value;
+    return true;
+}
+
+static bool token_is_right(const struct http_request *req, struct slice token)
+{
+    struct slice given;
+
+    return http_bearer(req, &given) && equal_constant_time(given, token);
 }
 
 static bool may_ask(const struct http_request *req, enum http_auth auth)
@@ -133,37 +141,75 @@ static bool may_ask(const struct http_request *req, enum http_auth auth)
            (!req->head.has_host || http_host_is_loopback(req->head.host));
 }
 
-int http_route_find(struct http_request *req, unsigned *allow)
+/* What a path has. */
+struct found {
+    const struct http_route *of_path;   /* the first route of the path */
+    const struct http_route *of_method; /* the first one that has the method, too */
+    unsigned methods;
+};
+
+static bool fits(const struct http_pattern *p, struct http_request *req)
+{
+    struct slice path = req->head.path;
+
+    if (p->parts != 0) {
+        return http_pattern_match(p, path, req->part);
+    }
+    if (p->slash_too && path.len == p->path.len + 1 && path.ptr[path.len - 1] == '/') {
+        path.len--;
+    }
+    return slice_eq(path, p->path);
+}
+
+/* Looks at the literal paths, or at those with a '*'. Stops at a route that will do, so `methods`
+ * is whole only where none does, and for a preflight. */
+static void look(struct http_request *req, bool literal, struct found *f)
 {
     const struct http_config *config = &req->server->config;
-    const struct http_route *of_path = NULL;
-    const struct http_route *exact = NULL;
 
-    *allow = 0;
     for (size_t i = 0; i < config->route_count; i++) {
+        const struct http_pattern *p = &req->server->patterns[i];
         const struct http_route *r = &config->routes[i];
 
-        if ((r->auth == HTTP_AUTH_LOCAL && !req->unix_socket) ||
-            !slice_eq(req->head.path, slice_cstr(r->path))) {
+        if ((p->parts == 0) != literal || (r->auth == HTTP_AUTH_LOCAL && !req->unix_socket) ||
+            !fits(p, req)) {
             continue;
         }
-        of_path = of_path == NULL ? r : of_path;
-        *allow |= with_head(r->methods);
-        if (exact == NULL && (with_head(r->methods) & req->method) != 0) {
-            exact = r;
+        f->of_path = f->of_path == NULL ? r : f->of_path;
+        f->methods |= with_head(r->methods);
+        if (r->cors) {
+            f->methods |= HTTP_OPTIONS;
+        }
+        if (r->cors && req->method == HTTP_OPTIONS) {
+            f->of_method = f->of_method == NULL ? r : f->of_method;
+        } else if ((with_head(r->methods) & req->method) != 0) {
+            f->of_method = r;
+            req->parts = p->parts;
+            return;
         }
     }
-    if (exact != NULL) {
-        of_path = exact;
+}
+
+int http_route_find(struct http_request *req, unsigned *allow)
+{
+    struct found f = {0};
+
+    look(req, true, &f);
+    if (f.of_path == NULL) { /* a literal path hides the patterns that fit it, too */
+        look(req, false, &f);
     }
-    if (!may_ask(req, of_path != NULL ? of_path->auth : HTTP_AUTH_TOKEN)) {
+    *allow = f.methods;
+    if (f.of_method != NULL) {
+        f.of_path = f.of_method;
+    }
+    if (!may_ask(req, f.of_path != NULL ? f.of_path->auth : HTTP_AUTH_TOKEN)) {
         return ERR_UNAUTHORIZED;
     }
-    if (of_path == NULL) {
+    if (f.of_path == NULL) {
         return ERR_NOT_FOUND;
     }
-    req->route = of_path;
-    if (exact == NULL) {
+    req->route = f.of_path;
+    if (f.of_method == NULL) {
         return ERR_METHOD_NOT_ALLOWED;
     }
     return req->head.expect == HTTP_EXPECT_OTHER ? ERR_EXPECTATION_FAILED : 0;

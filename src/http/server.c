@@ -159,7 +159,7 @@ struct http_server *http_new(const struct http_config *config, struct err *e)
         http_free(s);
         return NULL;
     }
-    if (open_descriptors(s, e) != 0 ||
+    if (http_patterns_make(s, e) != 0 || open_descriptors(s, e) != 0 ||
         http_pool_start(&s->pool, config->limits.workers, s->wake_fd, e) != 0) {
         http_free(s);
         return NULL;
@@ -226,6 +226,7 @@ void http_free(struct http_server *s)
     close_fd(s->wake_fd);
     close_fd(s->epoll_fd);
     free(s->read_buffer);
+    free(s->patterns);
     free(s);
 }
 
@@ -268,6 +269,17 @@ bool http_post(struct http_server *s, void (*fn)(void *ctx), void *ctx)
     *p = (struct posted){.job = {.done = posted_done, .ctx = p}, .fn = fn, .ctx = ctx};
     http_pool_post(&s->pool, &p->job);
     return true;
+}
+
+void http_post_job(struct http_server *s, struct http_job *job)
+{
+    ensure(job->work == NULL);
+    http_pool_post(&s->pool, job);
+}
+
+void http_again(struct http_server *s)
+{
+    s->again = true;
 }
 
 bool http_server_submit(struct http_server *s, struct http_job *job, unsigned queued_max)
@@ -408,7 +420,7 @@ static int wait_ms(const struct http_server *s)
     const struct http_conn *waiter = TAILQ_FIRST(&s->waiters);
     uint64_t until = s->conn_count != 0 && s->sweep_ms < s->tick_ms ? s->sweep_ms : s->tick_ms;
 
-    if (!TAILQ_EMPTY(&s->runnable)) {
+    if (s->again || !TAILQ_EMPTY(&s->runnable)) {
         return 0;
     }
     if (waiter != NULL && waiter->wait_start_ms + s->config.limits.admission_wait_ms < until) {
@@ -451,6 +463,7 @@ static int turn(struct http_server *s, struct err *e)
     if (!TAILQ_EMPTY(&s->waiters)) {
         http_admission_grant(s);
     }
+    s->again = false; /* the hook does what there is, and says when there is more */
     if (hooks->turn != NULL) {
         hooks->turn(hooks->ctx);
     }

@@ -48,8 +48,9 @@ bool json_member(struct slice object, struct slice name, struct slice *value);
 bool json_string_raw(struct slice v, struct slice *inner);
 /* Length in UTF-8 bytes after unescaping. */
 size_t json_string_len(struct slice inner);
-/* Appends the unescaped text. Lone surrogates become U+FFFD (they cannot occur in canonical text).
- */
+/* Appends the unescaped text. It is valid UTF-8: lone surrogates and ill-formed bytes become U+FFFD
+ * (neither occurs in canonical text). \u0000 gives a NUL byte. The length above and the comparisons
+ * below see the same text. */
 void json_unescape(struct slice inner, struct buf *out);
 /* Compares the unescaped text with plain bytes, without allocating. */
 bool json_string_is(struct slice inner, struct slice plain);

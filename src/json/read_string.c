@@ -1,11 +1,12 @@
 /* Strings of JSON text that is already known to be valid: taken out of their quotes, unescaped,
  * compared; see read.h.
  *
- * All of them walk with `next_piece`, which gives either a run of the text itself or what one
- * escape stands for. On text that is not valid an escape that means nothing becomes U+FFFD; the
- * walk always moves on and stays inside. */
+ * All of them walk with `json_string_walk_next`, which gives either a run of the text itself or
+ * what one escape stands for. Bytes that are no UTF-8, and on text that is not valid an escape that
+ * means nothing, become U+FFFD; the walk always moves on and stays inside. */
 #include "json/read.h"
 #include "json/scan.h"
+#include "json/string_walk.h"
 
 bool json_string_raw(struct slice v, struct slice *inner)
 {
@@ -33,18 +34,13 @@ bool json_string_raw(struct slice v, struct slice *inner)
     return scan_space(at + 1, end) == end;
 }
 
-struct walk {
-    const char *at, *end;
-    char escape[4]; /* UTF-8 of the escape just read */
-};
-
 /* One \u escape, with its low half when it is a pair. */
-static unsigned unicode_piece(struct walk *w)
+static unsigned unicode_piece(struct json_string_walk *w)
 {
     uint32_t cp;
     if (!scan_hex4(w->at + 2, w->end, &cp)) {
         w->at += 2;
-        return scan_put_utf8(w->escape, 0xFFFD);
+        return scan_put_utf8(w->own, 0xFFFD);
     }
     w->at += 6;
     uint32_t low;
@@ -56,14 +52,14 @@ static unsigned unicode_piece(struct walk *w)
     if (cp >= 0xD800 && cp <= 0xDFFF) {
         cp = 0xFFFD;
     }
-    return scan_put_utf8(w->escape, cp);
+    return scan_put_utf8(w->own, cp);
 }
 
-static unsigned escape_piece(struct walk *w)
+static unsigned escape_piece(struct json_string_walk *w)
 {
     if (w->end - w->at < 2) {
         w->at = w->end;
-        return scan_put_utf8(w->escape, 0xFFFD);
+        return scan_put_utf8(w->own, 0xFFFD);
     }
     uint32_t cp = 0xFFFD;
     switch (w->at[1]) {
@@ -93,38 +89,50 @@ static unsigned escape_piece(struct walk *w)
         break;
     }
     w->at += 2;
-    return scan_put_utf8(w->escape, cp);
+    return scan_put_utf8(w->own, cp);
 }
 
-/* The next piece of the unescaped text, not empty; false at the end. It is valid until the next
- * call. */
-static bool next_piece(struct walk *w, struct slice *piece)
+bool json_string_walk_next(struct json_string_walk *w, struct slice *piece)
 {
-    if (w->at == w->end) {
-        return false;
+    const char *start = w->at;
+    const char *at = start;
+    unsigned n = 1;
+    while (n != 0 && at < w->end) {
+        at = scan_ascii(at, w->end);
+        n = 0;
+        while (at < w->end && (unsigned char)*at >= 0x80) {
+            n = scan_utf8(at, w->end);
+            at += n;
+            if (n == 0) {
+                break;
+            }
+        }
     }
-    if (*w->at == '\\') {
-        *piece = (struct slice){.ptr = w->escape, .len = escape_piece(w)};
+    w->at = at;
+    if (at != start) {
+        *piece = (struct slice){.ptr = start, .len = (size_t)(at - start)};
         return true;
     }
-    const char *slash = memchr(w->at, '\\', (size_t)(w->end - w->at));
-    const char *behind = slash == NULL ? w->end : slash;
-    *piece = (struct slice){.ptr = w->at, .len = (size_t)(behind - w->at)};
-    w->at = behind;
+    if (at == w->end) {
+        return false;
+    }
+    unsigned len;
+    if (*at == '\\') {
+        len = escape_piece(w);
+    } else {
+        w->at += scan_ill_utf8(at, w->end);
+        len = scan_put_utf8(w->own, 0xFFFD);
+    }
+    *piece = (struct slice){.ptr = w->own, .len = len};
     return true;
-}
-
-static struct walk walk_of(struct slice inner)
-{
-    return (struct walk){.at = inner.ptr, .end = inner.ptr + inner.len};
 }
 
 size_t json_string_len(struct slice inner)
 {
-    struct walk w = walk_of(inner);
+    struct json_string_walk w = json_string_walk(inner);
     struct slice piece;
     size_t len = 0;
-    while (next_piece(&w, &piece)) {
+    while (json_string_walk_next(&w, &piece)) {
         len += piece.len;
     }
     return len;
@@ -132,9 +140,9 @@ size_t json_string_len(struct slice inner)
 
 void json_unescape(struct slice inner, struct buf *out)
 {
-    struct walk w = walk_of(inner);
+    struct json_string_walk w = json_string_walk(inner);
     struct slice piece;
-    while (next_piece(&w, &piece)) {
+    while (json_string_walk_next(&w, &piece)) {
         buf_put_slice(out, piece);
     }
 }
@@ -142,9 +150,9 @@ void json_unescape(struct slice inner, struct buf *out)
 /* True when the unescaped text begins with plain; *all says whether it is nothing more. */
 static bool begins_with(struct slice inner, struct slice plain, bool *all)
 {
-    struct walk w = walk_of(inner);
+    struct json_string_walk w = json_string_walk(inner);
     struct slice piece;
-    while (next_piece(&w, &piece)) {
+    while (json_string_walk_next(&w, &piece)) {
         size_t n = piece.len < plain.len ? piece.len : plain.len;
         if (n != 0 && memcmp(piece.ptr, plain.ptr, n) != 0) {
             return false;

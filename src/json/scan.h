@@ -52,6 +52,13 @@ static inline unsigned scan_special_mask(__m128i x)
     return (unsigned)_mm_movemask_epi8(_mm_or_si128(_mm_or_si128(quote, slash), other));
 }
 
+/* Bit i is set where byte i of the block is a quote or a backslash. */
+static inline unsigned scan_quote_mask(__m128i x)
+{
+    return (unsigned)_mm_movemask_epi8(_mm_or_si128(_mm_cmpeq_epi8(x, _mm_set1_epi8('"')),
+                                                    _mm_cmpeq_epi8(x, _mm_set1_epi8('\\'))));
+}
+
 /* Bit i is set where byte i of the block is no digit. */
 static inline unsigned scan_other_mask(__m128i x)
 {
@@ -89,10 +96,7 @@ static inline const char *scan_quote(const char *at, const char *end)
 {
 #ifdef SCAN_BLOCK
     while (end - at >= SCAN_BLOCK) {
-        __m128i x = scan_load(at);
-        __m128i hit = _mm_or_si128(_mm_cmpeq_epi8(x, _mm_set1_epi8('"')),
-                                   _mm_cmpeq_epi8(x, _mm_set1_epi8('\\')));
-        unsigned mask = (unsigned)_mm_movemask_epi8(hit);
+        unsigned mask = scan_quote_mask(scan_load(at));
         if (mask != 0) {
             return at + __builtin_ctz(mask);
         }
@@ -100,6 +104,26 @@ static inline const char *scan_quote(const char *at, const char *end)
     }
 #endif
     while (at < end && *at != '"' && *at != '\\') {
+        at++;
+    }
+    return at;
+}
+
+/* The first byte from `at` on that is a backslash or not ASCII, or end. */
+static inline const char *scan_ascii(const char *at, const char *end)
+{
+#ifdef SCAN_BLOCK
+    while (end - at >= SCAN_BLOCK) {
+        __m128i x = scan_load(at);
+        __m128i hit = _mm_or_si128(x, _mm_cmpeq_epi8(x, _mm_set1_epi8('\\')));
+        unsigned mask = (unsigned)_mm_movemask_epi8(hit);
+        if (mask != 0) {
+            return at + __builtin_ctz(mask);
+        }
+        at += SCAN_BLOCK;
+    }
+#endif
+    while (at < end && (unsigned char)*at < 0x80 && *at != '\\') {
         at++;
     }
     return at;
@@ -128,6 +152,25 @@ static inline unsigned scan_utf8(const char *at, const char *end)
         return 3;
     }
     return left >= 4 && (p[3] & 0xC0) == 0x80 ? 4 : 0;
+}
+
+/* How many bytes at `at`, which scan_utf8 gave 0 for, are one ill-formed piece: the longest
+ * beginning of a well-formed sequence, or one byte. Decoders that follow the Unicode standard put
+ * one U+FFFD for each such piece (section 3.9, "U+FFFD substitution of maximal subparts"). */
+static inline unsigned scan_ill_utf8(const char *at, const char *end)
+{
+    const unsigned char *p = (const unsigned char *)at;
+    size_t left = (size_t)(end - at);
+    unsigned char lead = p[0];
+    if (lead < 0xE0 || lead > 0xF4 || left < 2) {
+        return 1;
+    }
+    unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+    unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+    if (p[1] < low || p[1] > high) {
+        return 1;
+    }
+    return lead >= 0xF0 && left >= 3 && (p[2] & 0xC0) == 0x80 ? 3 : 2;
 }
 
 /* Writes a code point (not a surrogate) as UTF-8, at most 4 bytes; returns how many. */

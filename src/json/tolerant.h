@@ -25,20 +25,26 @@ enum json_flaw {
     JSON_FLAW_DUPLICATE = 16, /* a repeated member name in one object */
     JSON_FLAW_NUMBER = 32     /* beyond double, or an integer that a double cannot hold */
 };
+/* Text without flaws, JSON_FLAW_NUL aside, is exactly what json/canon.h accepts: an integer counts
+ * as held when the double's own spelling has the same digits. */
 
 /* *value is the trimmed value in text. ERR_INVALID_JSON with the byte offset and what was expected
  * there; ERR_JSON_DEPTH. */
 int json_tolerant_check(struct slice text, struct slice *value, struct err *e) MUST_CHECK;
 
-/* Which flaws a checked value has. Duplicate names are looked for in every object (hash based, bounded
- * memory of its own; ERR_NO_MEMORY). */
+/* Which flaws a value has; it is checked once more, so that text from a damaged disk is an answer
+ * (as json_tolerant_check) and no crash. Duplicate names are looked for in every object, by their
+ * mended texts (hash based; memory of its own up to 16 bytes a member and as much a repeated one;
+ * ERR_NO_MEMORY, also above 4 GiB of text). *flaws is 0 then. */
 int json_flaws(struct slice value, unsigned *flaws, struct err *e) MUST_CHECK;
 
 /* Appends the value as JSON that every strict reader takes with the same meaning as far as there is
  * one: lone surrogates and invalid UTF-8 become U+FFFD, raw controls their escapes, of repeated
  * names the last stays (at the place of the last); NUL escapes and numbers stay as they are unless
  * they are no finite double in which case they become strings of the same digits. Text without
- * flaws comes out byte for byte. */
+ * flaws comes out byte for byte; white space stays. An ill-formed sequence of bytes is one U+FFFD
+ * (Unicode's maximal subparts). Errors as json_flaws, and ERR_NO_MEMORY when out is full; out->len
+ * is then as it was. */
 int json_mend(struct slice value, struct buf *out, struct err *e) MUST_CHECK;
 
 #endif

@@ -150,6 +150,9 @@ static bool set_request(struct client *c, struct attempt *t, const char *url,
         SET(CURLOPT_POSTFIELDS, req->body.ptr); /* borrowed, not copied */
         SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)req->body.len);
     }
+    if (req->remove) {
+        SET(CURLOPT_CUSTOMREQUEST, "DELETE");
+    }
 #undef SET
     return r == CURLE_OK;
 }

@@ -70,6 +70,7 @@ struct client_request {
     const char *query;  /* encoded, without '?'; NULL or "": none */
     const char *accept; /* NULL: application/json */
     bool post;          /* with body, as application/json; else GET */
+    bool remove;        /* DELETE */
     struct slice body;
     bool repeatable; /* may be sent again after a lost connection: the server knows repeats, or it
                         only reads */

@@ -61,6 +61,36 @@ static bool listens_beyond_loopback(const char *listen)
     return inet_pton(AF_INET, host, &a4) == 1 && ntohl(a4.s_addr) >> 24 != 127;
 }
 
+/* The URL holds no secret (it is shown in logs and errors), and a password needs its user. */
+static int check_clickhouse(struct config *c, struct err *e)
+{
+    const char *url = c->clickhouse_url;
+    const char *origin = origin_names[c->origin[CONFIG_CLICKHOUSE_URL]];
+    if (url[0] != '\0' && strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0) {
+        return err_set(e, ERR_USAGE, "clickhouse_url (from %s) must begin with http:// or https://",
+                       origin);
+    }
+    if (strpbrk(url, "@?# \t") != NULL) {
+        return err_set(
+            e, ERR_USAGE,
+            "clickhouse_url (from %s) must be http://HOST:PORT, without a user, a secret "
+            "or a query",
+            origin);
+    }
+    if (url[0] == '\0' &&
+        (c->clickhouse_user[0] != '\0' || c->clickhouse_password_file[0] != '\0')) {
+        return err_set(e, ERR_USAGE,
+                       "clickhouse_user and clickhouse_password_file need a clickhouse_url");
+    }
+    if (c->clickhouse_password_file[0] != '\0') {
+        if (c->clickhouse_user[0] == '\0') {
+            return err_set(e, ERR_USAGE, "clickhouse_password_file needs a clickhouse_user");
+        }
+        return token_from_file(c->clickhouse_password_file, &c->clickhouse_password, e);
+    }
+    return 0;
+}
+
 static int check_together(struct config *c, struct err *e)
 {
     if (c->replay_default_limit > c->replay_max_limit) {
@@ -71,6 +101,10 @@ static int check_together(struct config *c, struct err *e)
                        origin_names[c->origin[CONFIG_REPLAY_DEFAULT_LIMIT]],
                        (unsigned long long)c->replay_max_limit,
                        origin_names[c->origin[CONFIG_REPLAY_MAX_LIMIT]]);
+    }
+    int r = check_clickhouse(c, e);
+    if (r != 0) {
+        return r;
     }
     if (c->token_file[0] != '\0') {
         return token_from_file(c->token_file, &c->token, e);
@@ -89,6 +123,7 @@ int config_load(struct config *c, const char *const flags[CONFIG_KEY_COUNT], con
 {
     *c = (struct config){0};
     buf_init(&c->token, TOKEN_MAX);
+    buf_init(&c->clickhouse_password, TOKEN_MAX);
     int r = 0;
     for (unsigned i = 0; r == 0 && i < CONFIG_KEY_COUNT; i++) {
         r = config_set(c, (enum config_key)i, slice_cstr(config_rows[i].fallback),
@@ -111,10 +146,17 @@ int config_load(struct config *c, const char *const flags[CONFIG_KEY_COUNT], con
 
 void config_free(struct config *c)
 {
-    free(c->data);
-    free(c->listen);
-    free(c->token_file);
+#define FREE_TEXT(field) free(c->field);
+#define FREE_BYTES(field)
+#define FREE_UINT(field)
+#define FREE_MS(field)
+#define FREE_LEVEL(field)
+#define FREE_FLAG(field)
+#define X(sym, field, type, def, min, max, flag, env, help) FREE_##type(field)
+    CONFIG_KEYS(X)
+#undef X
     token_forget(&c->token);
+    token_forget(&c->clickhouse_password);
     *c = (struct config){0};
 }
 
@@ -151,7 +193,7 @@ static void fill_options(struct begin *b)
 {
     static const char *const values[] = {
         [CONFIG_TEXT] = "TEXT", [CONFIG_BYTES] = "SIZE",  [CONFIG_UINT] = "N",
-        [CONFIG_MS] = "TIME",   [CONFIG_LEVEL] = "LEVEL",
+        [CONFIG_MS] = "TIME",   [CONFIG_LEVEL] = "LEVEL", [CONFIG_FLAG] = "on|off",
     };
     *b = (struct begin){0};
     for (unsigned i = 0; i < CONFIG_KEY_COUNT; i++) {

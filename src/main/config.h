@@ -2,8 +2,8 @@
  * order of precedence.
  *
  * None is needed. The file is JSON with // and block comments; an unknown, duplicate, mistyped or
- * out-of-range key is refused with `FILE:LINE: key "x": reason`. A relative `data` or `token_file`
- * in the file is relative to the file's directory (spec/history.md section 12), elsewhere to the
+ * out-of-range key is refused with `FILE:LINE: key "x": reason`. A relative path (`data`,
+ * `token_file`, `clickhouse_password_file`, `engine_library`) in the file is relative to the file's directory (spec/history.md section 12), elsewhere to the
  * working directory. Everything is checked before anything is touched. */
 #ifndef MAIN_CONFIG_H
 #define MAIN_CONFIG_H
@@ -24,7 +24,7 @@ enum config_key {
         CONFIG_KEY_COUNT
 };
 
-enum config_type { CONFIG_TEXT, CONFIG_BYTES, CONFIG_UINT, CONFIG_MS, CONFIG_LEVEL };
+enum config_type { CONFIG_TEXT, CONFIG_BYTES, CONFIG_UINT, CONFIG_MS, CONFIG_LEVEL, CONFIG_FLAG };
 enum config_origin { CONFIG_FROM_DEFAULT, CONFIG_FROM_FILE, CONFIG_FROM_ENV, CONFIG_FROM_FLAG };
 
 #define CONFIG_C_TEXT  char * /* owned, never NULL once loaded */
@@ -32,14 +32,16 @@ enum config_origin { CONFIG_FROM_DEFAULT, CONFIG_FROM_FILE, CONFIG_FROM_ENV, CON
 #define CONFIG_C_UINT  uint64_t
 #define CONFIG_C_MS    uint64_t
 #define CONFIG_C_LEVEL enum log_level
+#define CONFIG_C_FLAG  bool
 
 struct config {
 #define X(sym, field, type, def, min, max, flag, env, help) CONFIG_C_##type field;
     CONFIG_KEYS(X)
 #undef X
     enum config_origin origin[CONFIG_KEY_COUNT];
-    struct buf token; /* content of token_file; empty without one */
-    char file[256];   /* --config FILE, cut to fit, for messages; "" when there is none */
+    struct buf token;               /* content of token_file; empty without one */
+    struct buf clickhouse_password; /* content of clickhouse_password_file */
+    char file[256]; /* --config FILE, cut to fit, for messages; "" when there is none */
 };
 
 /* What a row of the table says, for documentation tests and help. */

@@ -137,11 +137,14 @@ static int value_text(enum config_key k, struct slice value, struct buf *out, st
         bool ok = json_string_raw(value, &inner);
         ensure(ok); /* the text has passed the strict parser */
         json_unescape(inner, out);
+    } else if (type == CONFIG_FLAG && (have == JSON_TRUE || have == JSON_FALSE)) {
+        buf_put_cstr(out, have == JSON_TRUE ? "on" : "off");
     } else {
         return err_set(e, ERR_USAGE, "must be a %s",
-                       !takes_number  ? "string"
-                       : takes_string ? "number, or a string with a unit"
-                                      : "number");
+                       type == CONFIG_FLAG ? "boolean, or \"on\" or \"off\""
+                       : !takes_number     ? "string"
+                       : takes_string      ? "number, or a string with a unit"
+                                           : "number");
     }
     return out->failed ? err_set(e, ERR_NO_MEMORY, "out of memory") : 0;
 }
@@ -150,8 +153,9 @@ static int value_text(enum config_key k, struct slice value, struct buf *out, st
 static void resolve_path(enum config_key k, const char *file, struct buf *text)
 {
     const char *slash = strrchr(file, '/');
-    if ((k != CONFIG_DATA && k != CONFIG_TOKEN_FILE) || slash == NULL || text->len == 0 ||
-        text->ptr[0] == '/') {
+    bool path = k == CONFIG_DATA || k == CONFIG_TOKEN_FILE ||
+                k == CONFIG_CLICKHOUSE_PASSWORD_FILE || k == CONFIG_ENGINE_LIBRARY;
+    if (!path || slash == NULL || text->len == 0 || text->ptr[0] == '/') {
         return;
     }
     size_t n = (size_t)(slash - file) + 1;

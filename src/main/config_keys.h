@@ -5,7 +5,8 @@
  * X(SYMBOL, key and field, type, default, min, max, flag, environment, help)
  *
  * Types: TEXT (min and max are its length in bytes), BYTES (a number, or "64MiB"; KiB, MiB, GiB),
- * UINT, MS (a number of milliseconds, or "30s"; ms, s, min), LEVEL (debug, info, warn, error). The
+ * UINT, MS (a number of milliseconds, or "30s"; ms, s, min), LEVEL (debug, info, warn, error), FLAG
+ * (on, off; in the file also true and false). The
  * file takes a JSON number or string for BYTES and MS, a number for UINT, strings for the rest. A
  * default is written as text, in the form that flags and the environment take. */
 #ifndef MAIN_CONFIG_KEYS_H
@@ -44,6 +45,48 @@
     X(GRACE_MS, grace_ms, MS, "10s", 0, 3600000, "grace-ms", "TALLYMAN_GRACE_MS",                  \
       "time for open requests when the server stops")                                              \
     X(WORKERS, workers, UINT, "2", 1, 64, "workers", "TALLYMAN_WORKERS",                           \
-      "threads for large bodies and replay")
+      "threads for large bodies and replay")                                                       \
+    X(QUEUE_EVENTS_MAX, queue_events_max, UINT, "10000000", 1, UINT64_C(1000000000),               \
+      "queue-events-max", "TALLYMAN_QUEUE_EVENTS_MAX",                                             \
+      "events that may wait for delivery; a project may hold half")                                \
+    X(QUEUE_BYTES_MAX, queue_bytes_max, BYTES, "8GiB", UINT64_C(1048576), UINT64_C(1099511627776), \
+      "queue-bytes-max", "TALLYMAN_QUEUE_BYTES_MAX",                                               \
+      "bytes of events that may wait; a project may hold half")                                    \
+    X(CAPTURE_REQUEST_BYTES, capture_request_bytes_max, BYTES, "20MiB", UINT64_C(65536),           \
+      UINT64_C(268435456), "capture-request-bytes-max", "TALLYMAN_CAPTURE_REQUEST_BYTES_MAX",      \
+      "largest batch of events, as sent")                                                          \
+    X(CAPTURE_DECODED_BYTES, capture_decoded_bytes_max, BYTES, "64MiB", UINT64_C(65536),           \
+      UINT64_C(1073741824), "capture-decoded-bytes-max", "TALLYMAN_CAPTURE_DECODED_BYTES_MAX",     \
+      "largest batch of events, decompressed")                                                     \
+    X(CAPTURE_SINGLE_BYTES, capture_single_bytes_max, BYTES, "1MiB", UINT64_C(65536),              \
+      UINT64_C(268435456), "capture-single-bytes-max", "TALLYMAN_CAPTURE_SINGLE_BYTES_MAX",        \
+      "largest request of the single-event and native routes")                                     \
+    X(CAPTURE_EVENT_BYTES, capture_event_bytes_max, BYTES, "1MiB", UINT64_C(1024),                 \
+      UINT64_C(67108864), "capture-event-bytes-max", "TALLYMAN_CAPTURE_EVENT_BYTES_MAX",           \
+      "largest event")                                                                             \
+    X(CAPTURE_BATCH_EVENTS, capture_batch_events_max, UINT, "50000", 1, 1000000,                   \
+      "capture-batch-events-max", "TALLYMAN_CAPTURE_BATCH_EVENTS_MAX", "events of one batch")      \
+    X(CLICKHOUSE_URL, clickhouse_url, TEXT, "", 0, 1000, "clickhouse-url",                         \
+      "TALLYMAN_CLICKHOUSE_URL", "ClickHouse to deliver to; empty: the embedded engine")           \
+    X(CLICKHOUSE_USER, clickhouse_user, TEXT, "", 0, 200, "clickhouse-user",                       \
+      "TALLYMAN_CLICKHOUSE_USER", "its user")                                                      \
+    X(CLICKHOUSE_PASSWORD_FILE, clickhouse_password_file, TEXT, "", 0, 4000,                       \
+      "clickhouse-password-file", "TALLYMAN_CLICKHOUSE_PASSWORD_FILE",                             \
+      "file with the password of that user")                                                       \
+    X(DELIVERY_BATCH_EVENTS, delivery_batch_events_max, UINT, "10000", 1, 100000,                  \
+      "delivery-batch-events-max", "TALLYMAN_DELIVERY_BATCH_EVENTS_MAX", "rows of one insert")     \
+    X(DELIVERY_BATCH_BYTES, delivery_batch_bytes_soft, BYTES, "16MiB", UINT64_C(65536),            \
+      UINT64_C(67108864), "delivery-batch-bytes-soft", "TALLYMAN_DELIVERY_BATCH_BYTES_SOFT",       \
+      "bytes of one insert; one larger event may pass")                                            \
+    X(ENGINE, engine, FLAG, "on", 0, 0, "engine", "TALLYMAN_ENGINE",                               \
+      "on, off: run the embedded engine when there is no clickhouse_url")                          \
+    X(ENGINE_LIBRARY, engine_library, TEXT, "", 0, 4000, "engine-library",                         \
+      "TALLYMAN_ENGINE_LIBRARY", "libchdb.so; empty: looked for beside the program")               \
+    X(QUERY_TIME_MS, query_time_ms, MS, "10s", 10, 3600000, "query-time-ms",                       \
+      "TALLYMAN_QUERY_TIME_MS", "longest time a query may take")                                   \
+    X(QUERY_ROWS_MAX, query_rows_max, UINT, "100000", 1, 100000000, "query-rows-max",              \
+      "TALLYMAN_QUERY_ROWS_MAX", "most rows a query may answer")                                   \
+    X(QUERY_BYTES_MAX, query_bytes_max, BYTES, "32MiB", UINT64_C(1024), UINT64_C(1073741824),      \
+      "query-bytes-max", "TALLYMAN_QUERY_BYTES_MAX", "largest answer of a query")
 
 #endif

@@ -144,6 +144,16 @@ static int set_level(struct config *c, enum config_key k, const char *text, stru
     return err_set(e, ERR_USAGE, "\"%.40s\" is not debug, info, warn or error", text);
 }
 
+static int set_flag(struct config *c, enum config_key k, const char *text, struct err *e)
+{
+    bool on = strcmp(text, "on") == 0;
+    if (!on && strcmp(text, "off") != 0) {
+        return err_set(e, ERR_USAGE, "\"%.40s\" is not on or off", text);
+    }
+    *(bool *)field_of(c, k) = on;
+    return 0;
+}
+
 int config_set(struct config *c, enum config_key k, struct slice text, enum config_origin from,
                struct err *e)
 {
@@ -161,6 +171,9 @@ int config_set(struct config *c, enum config_key k, struct slice text, enum conf
         break;
     case CONFIG_LEVEL:
         r = set_level(c, k, copy, e);
+        break;
+    case CONFIG_FLAG:
+        r = set_flag(c, k, copy, e);
         break;
     case CONFIG_BYTES:
     case CONFIG_UINT:
@@ -184,6 +197,9 @@ void config_put_value(const struct config *c, enum config_key k, struct buf *out
         break;
     case CONFIG_LEVEL:
         json_put_string(out, slice_cstr(level_names[*(const enum log_level *)field]));
+        break;
+    case CONFIG_FLAG:
+        json_put_string(out, slice_cstr(*(const bool *)field ? "on" : "off"));
         break;
     case CONFIG_BYTES:
     case CONFIG_UINT:

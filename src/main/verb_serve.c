@@ -1,46 +1,60 @@
 /* tallyman serve: the server process.
  *
- * Start: settings are checked before anything is touched; the journal is opened (lock, recovery);
- * then the sockets are bound, so a client that can connect gets the truth. Stop (SIGINT, SIGTERM,
- * SIGHUP): no new connections, open requests are finished within grace_ms, the journal is closed
- * cleanly. A poisoned journal does not end the process: reads go on. */
+ * Start: settings are checked before anything is touched; the journal is opened (lock, recovery),
+ * then tallyman.sqlite; then the sockets are bound, so a client that can connect gets the truth;
+ * then delivery begins. Stop (SIGINT, SIGTERM, SIGHUP): no new connections, open requests are
+ * finished within grace_ms, the sink records what it delivered, the engine ends, the stores are
+ * closed cleanly. A poisoned store does not end the process: reads go on, and so does the other
+ * store. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/ensure.h"
 #include "base/log.h"
+#include "door/capture/capture.h"
 #include "door/history/history.h"
 #include "door/manage/manage.h"
 #include "http/http.h"
 #include "journal/journal.h"
 #include "main/config.h"
 #include "main/output.h"
+#include "main/serve_delivery.h"
 #include "main/verbs.h"
 #include "main/version.h"
 #include "os/os.h"
 
-#define ROUTES      (HISTORY_ROUTES + MANAGE_ROUTES)
 #define REPLAYS_MAX 64
 
 struct serve {
     struct journal *journal;
+    struct store *store;
     struct history *history;
+    struct capture *capture;
     struct http_server *server;
     struct manage manage;
-    struct http_route routes[ROUTES];
+    struct delivery delivery;
+    struct http_route *routes;
+    size_t route_count;
 };
 
+/* The journal's answers leave when its own sync has returned, the queue's when its commit has. */
 static void on_turn(void *ctx)
 {
     struct serve *sv = ctx;
     history_turn(sv->history);
+    if (store_turn(sv->store)) {
+        http_again(sv->server);
+    }
 }
 
 static void on_tick(void *ctx)
 {
     struct serve *sv = ctx;
     journal_tick(sv->journal);
+    store_tick(sv->store);
+    delivery_tick(&sv->delivery);
 }
 
 static void on_stopping(void *ctx)
@@ -48,7 +62,17 @@ static void on_stopping(void *ctx)
     struct serve *sv = ctx;
     sv->manage.stopping = true;
     history_stopping(sv->history);
+    manage_stopping(&sv->manage);
     log_line(LOG_INFO, "serve", "stopping");
+}
+
+/* Events were committed. */
+static void on_committed(void *ctx)
+{
+    struct serve *sv = ctx;
+    if (sv->delivery.sink != NULL) {
+        sink_wake(sv->delivery.sink);
+    }
 }
 
 /* Stop signals are for the loop's signalfd: blocked before any thread is made, so that none of them
@@ -78,16 +102,31 @@ static struct http_limits limits_of(const struct config *c)
     return l;
 }
 
+static int make_routes(struct serve *sv, struct err *e)
+{
+    sv->route_count = HISTORY_ROUTES + MANAGE_ROUTES + capture_route_count();
+    sv->routes = calloc(sv->route_count, sizeof *sv->routes);
+    if (sv->routes == NULL) {
+        return err_set(e, ERR_NO_MEMORY, "no memory for the routes");
+    }
+    history_routes(sv->history, sv->routes);
+    manage_routes(&sv->manage, sv->routes + HISTORY_ROUTES);
+    capture_routes(sv->capture, sv->routes + HISTORY_ROUTES + MANAGE_ROUTES);
+    return 0;
+}
+
 static int make_server(struct serve *sv, const struct config *c, struct err *e)
 {
+    int r = make_routes(sv, e);
+    if (r != 0) {
+        return r;
+    }
     struct http_config hc = {.limits = limits_of(c),
                              .token = buf_slice(&c->token),
                              .routes = sv->routes,
-                             .route_count = ROUTES,
+                             .route_count = sv->route_count,
                              .hooks = {on_turn, on_tick, on_stopping, sv},
                              .handle_signals = true};
-    history_routes(sv->history, sv->routes);
-    manage_routes(&sv->manage, sv->routes + HISTORY_ROUTES);
     sv->server = http_new(&hc, e);
     return sv->server == NULL ? e->code : 0;
 }
@@ -126,29 +165,124 @@ static int open_journal(struct serve *sv, const struct config *c, struct err *e)
     return 0;
 }
 
-static int run(struct serve *sv, const struct config *c, struct err *e)
+static int open_store(struct serve *sv, const struct config *c, struct err *e)
+{
+    struct store_options so = store_options_default;
+    so.queue_events_max = c->queue_events_max;
+    so.queue_bytes_max = c->queue_bytes_max;
+    so.project_events_max = c->queue_events_max / 2 > 0 ? c->queue_events_max / 2 : 1;
+    so.project_bytes_max = c->queue_bytes_max / 2;
+    so.threads = true;
+    int r = store_open(c->data, &so, &sv->store, e);
+    if (r == 0) {
+        struct store_status st;
+        store_get_status(sv->store, &st);
+        log_line(LOG_INFO, "serve", "queue: %llu events wait for delivery",
+                 (unsigned long long)st.pending_events);
+    }
+    return r;
+}
+
+static void fill_manage(struct serve *sv, const struct config *c)
+{
+    bool outside = c->clickhouse_url[0] != '\0';
+    sv->manage = (struct manage){.journal = sv->journal,
+                                 .version = version_number(),
+                                 .revision = version_revision(),
+                                 .started_ns = os_clock_mono_ns(),
+                                 .store = sv->store,
+                                 .data = c->data,
+                                 .sink_name = clickhouse_adapter.name,
+                                 .engine_status = delivery_engine_status,
+                                 .engine_ctx = &sv->delivery,
+                                 .query = {.outside = outside,
+                                           .time_ms = c->query_time_ms,
+                                           .rows_max = c->query_rows_max,
+                                           .bytes_max = c->query_bytes_max}};
+}
+
+static int make_doors(struct serve *sv, const struct config *c, struct err *e)
 {
     struct history_options ho = {.replay_default_limit = (uint32_t)c->replay_default_limit,
                                  .replay_max_limit = (uint32_t)c->replay_max_limit,
                                  .replays_max = REPLAYS_MAX};
-    sv->manage = (struct manage){.journal = sv->journal,
-                                 .version = version_number(),
-                                 .revision = version_revision(),
-                                 .started_ns = os_clock_mono_ns()};
+    struct capture_options co = {.request_bytes_max = c->capture_request_bytes_max,
+                                 .decoded_bytes_max = c->capture_decoded_bytes_max,
+                                 .single_bytes_max = c->capture_single_bytes_max,
+                                 .event_bytes_max = c->capture_event_bytes_max,
+                                 .batch_events_max = (uint32_t)c->capture_batch_events_max};
+    fill_manage(sv, c);
     sv->history = history_new(sv->journal, &ho);
-    int r = sv->history == NULL ? err_set(e, ERR_NO_MEMORY, "no memory for the history door")
-                                : make_server(sv, c, e);
+    sv->capture = capture_new(sv->store, &co, on_committed, sv);
+    if (sv->history == NULL || sv->capture == NULL) {
+        return err_set(e, ERR_NO_MEMORY, "no memory for the doors");
+    }
+    return 0;
+}
+
+/* From open stores to the end of the loop. */
+static int run(struct serve *sv, const struct config *c, struct err *e)
+{
+    int r = make_doors(sv, c, e);
+    if (r == 0) {
+        r = make_server(sv, c, e);
+    }
     if (r == 0) {
         r = listen_all(sv, c, e);
     }
     if (r == 0) {
+        r = delivery_start(&sv->delivery, c, sv->store, sv->server, e);
+        sv->manage.sink = sv->delivery.sink;
+        sv->manage.query.engine_socket = sv->delivery.embedded ? sv->delivery.socket : NULL;
+    }
+    if (r == 0) {
         r = http_run(sv->server, e);
     }
+    delivery_stop(&sv->delivery);
+    sv->manage.sink = NULL;
+    manage_end(&sv->manage);
     if (sv->server != NULL) {
         http_free(sv->server);
     }
+    while (store_turn(sv->store)) {
+    }
     if (sv->history != NULL) {
         history_free(sv->history);
+    }
+    capture_free(sv->capture);
+    free(sv->routes);
+    return r;
+}
+
+/* Closes a store; its failure is the verb's when nothing failed before. */
+static void note_close(int closed, const char *what, const struct err *closing, int *r,
+                       struct err *e)
+{
+    if (closed == 0) {
+        return;
+    }
+    log_line(LOG_ERROR, "serve", "the %s could not be closed cleanly: %s", what, closing->text);
+    if (*r == 0) {
+        *r = closed;
+        *e = *closing;
+    }
+}
+
+static int serve(struct serve *sv, const struct config *c, struct err *e)
+{
+    struct err closing = {0};
+    int r = open_journal(sv, c, e);
+    if (r != 0) {
+        return r;
+    }
+    r = open_store(sv, c, e);
+    if (r == 0) {
+        r = run(sv, c, e);
+        note_close(store_close(sv->store, &closing), "queue", &closing, &r, e);
+    }
+    note_close(journal_close(sv->journal, &closing), "journal", &closing, &r, e);
+    if (r == 0) {
+        log_line(LOG_INFO, "serve", "stopped");
     }
     return r;
 }
@@ -166,22 +300,7 @@ int verb_serve(int argc, char **argv)
     }
     log_set_level(c.log_level);
     block_signals();
-    int r = open_journal(&sv, &c, &e);
-    if (r == 0) {
-        r = run(&sv, &c, &e);
-        struct err closing = {0};
-        int closed = journal_close(sv.journal, &closing);
-        if (closed != 0) {
-            log_line(LOG_ERROR, "serve", "the journal could not be closed cleanly: %s",
-                     closing.text);
-        } else {
-            log_line(LOG_INFO, "serve", "stopped");
-        }
-        if (r == 0 && closed != 0) {
-            r = closed;
-            e = closing;
-        }
-    }
+    int r = serve(&sv, &c, &e);
     if (r != 0) {
         output_error("serve", "%s", e.text);
         code = r == ERR_USAGE ? EXIT_USAGE : EXIT_FAILED;

@@ -1,5 +1,5 @@
 /* tallyman status: asks the server on the Unix socket of a data directory how it is, and prints
- * what it says.
+ * what it says; with --project, how the delivery of one project stands.
  *
  * Members are printed as they come, `journal.bytes` under each other, so that a newer server's
  * answer is shown whole. A server that answers but acknowledges nothing any more (poisoned) is a
@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/ensure.h"
+#include "main/api.h"
 #include "main/args.h"
 #include "main/client.h"
 #include "main/output.h"
@@ -82,43 +83,51 @@ static bool print_members(const char *prefix, struct slice object)
     return !it.bad;
 }
 
-static bool flag_set(struct slice status, struct slice name)
+static bool flag_set(struct slice store, struct slice name)
 {
-    struct slice journal;
     struct slice value;
-    return json_member(status, SLICE("journal"), &journal) && json_member(journal, name, &value) &&
-           json_type_of(value) == JSON_TRUE;
+    return json_member(store, name, &value) && json_type_of(value) == JSON_TRUE;
 }
 
-/* What an operator must act on, on standard error, whatever the form of the rest. */
-static int judge(const struct client *client, struct slice status)
+/* What an operator must act on in one store, on standard error. what: "journal" or "queue". */
+static int judge_store(const struct client *client, struct slice status, const char *what)
 {
-    struct slice journal;
+    struct slice store;
     struct slice value;
     struct slice cause = SLICE("no cause given");
     struct slice inner;
-    if (json_member(status, SLICE("journal"), &journal) &&
-        json_member(journal, SLICE("cause"), &value) && json_string_raw(value, &inner) &&
+    if (!json_member(status, slice_cstr(what), &store)) {
+        return EXIT_DONE;
+    }
+    if (json_member(store, SLICE("cause"), &value) && json_string_raw(value, &inner) &&
         inner.len > 0) {
         cause = inner;
     }
     int shown = cause.len > TEXT_SHOWN ? TEXT_SHOWN : (int)cause.len;
-    if (flag_set(status, SLICE("damaged"))) {
-        output_error(VERB, "%s: the journal is damaged and takes no appends: %.*s",
-                     client_where(client), shown, cause.ptr);
+    if (flag_set(store, SLICE("damaged"))) {
+        output_error(VERB, "%s: the %s is damaged and takes no appends: %.*s", client_where(client),
+                     what, shown, cause.ptr);
         return EXIT_FAILED;
     }
-    if (flag_set(status, SLICE("poisoned"))) {
+    if (flag_set(store, SLICE("poisoned"))) {
         output_error(VERB,
-                     "%s: a write or sync failed and nothing is acknowledged until a restart: %.*s",
-                     client_where(client), shown, cause.ptr);
+                     "%s: the %s: a write or sync failed and nothing is acknowledged until a "
+                     "restart: %.*s",
+                     client_where(client), what, shown, cause.ptr);
         return EXIT_FAILED;
     }
-    if (flag_set(status, SLICE("no_space"))) {
-        output_error(VERB, "%s: out of space, appends wait: %.*s", client_where(client), shown,
-                     cause.ptr);
+    if (flag_set(store, SLICE("no_space"))) {
+        output_error(VERB, "%s: the %s is out of space, intake waits: %.*s", client_where(client),
+                     what, shown, cause.ptr);
     }
     return EXIT_DONE;
+}
+
+static int judge(const struct client *client, struct slice status)
+{
+    int journal = judge_store(client, status, "journal");
+    int queue = judge_store(client, status, "queue");
+    return journal != EXIT_DONE ? journal : queue;
 }
 
 static int show(const struct client *client, struct slice status, bool json)
@@ -140,7 +149,7 @@ static int show(const struct client *client, struct slice status, bool json)
     return judge(client, status);
 }
 
-static int run(const struct client_target *target, bool json)
+static int run(const struct client_target *target, const char *project, bool json)
 {
     struct err e = {0};
     struct client *client = NULL;
@@ -151,8 +160,18 @@ static int run(const struct client_target *target, bool json)
         output_error(VERB, "%s", e.text);
         return r == ERR_USAGE ? EXIT_USAGE : EXIT_FAILED;
     }
-    const struct client_request req = {.path = "/api/v1/status", .repeatable = true};
-    r = client_do(client, &req, &answer, &e);
+    struct buf path = {0};
+    if (project != NULL) {
+        api_put_path(&path, "/api/v1/projects/", slice_cstr(project));
+        buf_put_cstr(&path, "/status");
+    } else {
+        buf_put_cstr(&path, "/api/v1/status");
+    }
+    buf_put_char(&path, '\0');
+    const struct client_request req = {.path = path.ptr, .repeatable = true};
+    r = path.failed ? err_set(&e, ERR_NO_MEMORY, "out of memory")
+                    : client_do(client, &req, &answer, &e);
+    buf_free(&path);
     if (r == 0 && answer.status != 200) {
         r = client_refusal(client, &answer, &e);
     }
@@ -169,9 +188,16 @@ static int run(const struct client_target *target, bool json)
 int verb_status(int argc, char **argv)
 {
     bool json = false;
+    const char *project = NULL;
     struct client_target target = {.verb = VERB, .timeout_s = CLIENT_TIMEOUT_S, .retry_s = 0};
     const struct arg_option options[] = {
+        {.name = "project",
+         .type = ARG_TEXT,
+         .target = &project,
+         .value = "ID",
+         .help = "how the delivery of this project stands"},
         CLIENT_OPTION_DATA(target),
+        CLIENT_OPTIONS_URL(target),
         CLIENT_OPTION_TIMEOUT(target),
         {.name = "json",
          .type = ARG_SWITCH,
@@ -187,5 +213,5 @@ int verb_status(int argc, char **argv)
                                   .option_count = sizeof options / sizeof *options};
     struct args args;
     int code = EXIT_USAGE;
-    return args_begin(&verb, argc, argv, &args, &code) ? run(&target, json) : code;
+    return args_begin(&verb, argc, argv, &args, &code) ? run(&target, project, json) : code;
 }

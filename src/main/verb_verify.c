@@ -1,6 +1,6 @@
-/* tallyman verify: proves a data directory's journal, read-only, with or without a server beside it
- * (spec/history.md sections 11 and 12). Prints one JSON report with --json, lines otherwise. Exit
- * 0: no violation; 3: a violation; 1: could not look. */
+/* tallyman verify: proves a data directory, journal and queue, read-only, with or without a server
+ * beside it (spec/history.md sections 11 and 12, store/verify.h). Prints one JSON report with
+ * --json, lines otherwise. Exit 0: no violation; 3: a violation; 1: could not look. */
 #include "base/hash.h"
 #include "journal/verify.h"
 #include "main/args.h"
@@ -8,6 +8,7 @@
 #include "main/output.h"
 #include "main/progress.h"
 #include "main/verbs.h"
+#include "store/verify.h"
 #include "json/write.h"
 
 static void on_progress(void *ctx, uint64_t done, uint64_t total)
@@ -38,13 +39,73 @@ static void put_failure(struct buf *b, const struct verify_report *r)
     buf_put_char(b, '}');
 }
 
-static void put_json(struct buf *b, const struct verify_report *r, bool chain)
+/* What store_verify found: texts, one after the other as JSON strings. */
+struct queue_report {
+    struct store_verify_result result;
+    struct buf violations;
+    bool json;
+};
+
+static void on_violation(void *ctx, const char *text)
+{
+    struct queue_report *q = ctx;
+    if (q->json) {
+        buf_put_cstr(&q->violations, q->violations.len > 0 ? "," : "");
+        json_put_string(&q->violations, slice_cstr(text));
+    } else {
+        buf_printf(&q->violations, "violation: %s: %s\n", STORE_FILE, text);
+    }
+}
+
+/* A database that cannot be read as one is a violation as well. */
+static int check_queue(const char *data, struct queue_report *q, struct err *e)
+{
+    int r = store_verify(data, on_violation, q, &q->result, e);
+    if (r == ERR_CORRUPT) {
+        on_violation(q, e->text);
+        q->result.violations++;
+        r = 0;
+    }
+    return q->violations.failed ? err_set(e, ERR_NO_MEMORY, "out of memory") : r;
+}
+
+static void put_queue_json(struct buf *b, const struct queue_report *q)
+{
+    const struct store_verify_result *r = &q->result;
+    buf_put_cstr(b, r->violations == 0 ? ",\"queue\":{\"ok\":true" : ",\"queue\":{\"ok\":false");
+    buf_printf(b,
+               ",\"absent\":%s,\"projects\":%llu,\"keys\":%llu,\"events\":%llu,\"receipts\":%llu,"
+               "\"quarantined\":%llu,\"rejected\":%llu,\"violations\":[",
+               r->absent ? "true" : "false", (unsigned long long)r->projects,
+               (unsigned long long)r->keys, (unsigned long long)r->events,
+               (unsigned long long)r->receipts, (unsigned long long)r->quarantined,
+               (unsigned long long)r->rejected);
+    buf_put_slice(b, buf_slice(&q->violations));
+    buf_put_cstr(b, "]}");
+}
+
+static void print_queue(const struct queue_report *q)
+{
+    const struct store_verify_result *r = &q->result;
+    if (r->absent) {
+        return;
+    }
+    output_printf(
+        "%llu queued events, %llu receipts, %llu quarantined, %llu rejected, %llu projects\n",
+        (unsigned long long)r->events, (unsigned long long)r->receipts,
+        (unsigned long long)r->quarantined, (unsigned long long)r->rejected,
+        (unsigned long long)r->projects);
+    output_put(buf_slice(&q->violations));
+}
+
+static void put_json(struct buf *b, const struct verify_report *r, const struct queue_report *q,
+                     bool chain)
 {
     char hex[SHA256_HEX_LEN];
     char id[UUID_TEXT_LEN];
     hex_encode(hex, r->head, SHA256_LEN);
     uuid_text(id, &r->last_id);
-    buf_put_cstr(b, r->ok ? "{\"ok\":true" : "{\"ok\":false");
+    buf_put_cstr(b, r->ok && q->result.violations == 0 ? "{\"ok\":true" : "{\"ok\":false");
     buf_put_cstr(b, chain ? ",\"chain_checked\":true" : ",\"chain_checked\":false");
     buf_put_cstr(b, ",\"segments_checked\":0,\"pending_checked\":");
     buf_put_u64(b, r->pending_checked);
@@ -64,10 +125,11 @@ static void put_json(struct buf *b, const struct verify_report *r, bool chain)
     }
     buf_put_cstr(b, ",\"chain_head\":");
     json_put_string(b, slice_of(hex, sizeof hex));
+    put_queue_json(b, q);
     buf_put_cstr(b, "}\n");
 }
 
-static void print_lines(const struct verify_report *r, bool chain)
+static void print_lines(const struct verify_report *r, const struct queue_report *q, bool chain)
 {
     char hex[SHA256_HEX_LEN];
     hex_encode(hex, r->head, SHA256_LEN);
@@ -86,13 +148,47 @@ static void print_lines(const struct verify_report *r, bool chain)
             output_printf(" at byte %llu", (unsigned long long)r->fault_offset);
         }
         output_printf(": %s\n", r->fault_text);
-        return;
-    }
-    if (chain) {
+    } else if (chain) {
         output_printf("chain head %.64s\n", hex);
+    }
+    print_queue(q);
+    if (!r->ok || q->result.violations > 0) {
+        return;
     }
     output_printf("ok%s\n",
                   r->live ? " (a server is running; what is in flight was left out)" : "");
+}
+
+static int run(const char *data, bool chain, bool json)
+{
+    struct verify_report report;
+    struct queue_report queue = {.json = json};
+    struct err e = {0};
+    struct progress progress;
+    progress_start(&progress, "verify", PROGRESS_BYTES, 0);
+    int r = verify_journal(data, on_progress, &progress, &report, &e);
+    progress_end();
+    if (r != 0) {
+        output_error("verify", "%s", e.text);
+        return EXIT_FAILED;
+    }
+    int code = EXIT_FAILED;
+    if (check_queue(data, &queue, &e) != 0) {
+        output_error("verify", "%s", e.text);
+    } else {
+        if (json) {
+            struct buf b = {0};
+            put_json(&b, &report, &queue, chain);
+            output_put(buf_slice(&b));
+            buf_free(&b);
+        } else {
+            print_lines(&report, &queue, chain);
+        }
+        code = report.ok && queue.result.violations == 0 ? EXIT_DONE : EXIT_VIOLATION;
+    }
+    buf_free(&queue.violations);
+    verify_report_free(&report);
+    return code;
 }
 
 int verb_verify(int argc, char **argv)
@@ -116,7 +212,8 @@ int verb_verify(int argc, char **argv)
     const struct arg_verb verb = {.name = "verify",
                                   .operands = "",
                                   .about = "Proves framing, order, hashes, digests and keys of the "
-                                           "whole journal. Changes nothing.\n"
+                                           "whole journal, and receipts, counters and indexes of "
+                                           "the queue.\nChanges nothing. "
                                            "Exit code 3: a violation was found.\n",
                                   .options = options,
                                   .option_count = sizeof options / sizeof *options};
@@ -124,25 +221,5 @@ int verb_verify(int argc, char **argv)
     if (!args_begin(&verb, argc, argv, &args, &code)) {
         return code;
     }
-    struct verify_report report;
-    struct err e = {0};
-    struct progress progress;
-    progress_start(&progress, "verify", PROGRESS_BYTES, 0);
-    int r = verify_journal(data, on_progress, &progress, &report, &e);
-    progress_end();
-    if (r != 0) {
-        output_error("verify", "%s", e.text);
-        return EXIT_FAILED;
-    }
-    if (json) {
-        struct buf b = {0};
-        put_json(&b, &report, chain);
-        output_put(buf_slice(&b));
-        buf_free(&b);
-    } else {
-        print_lines(&report, chain);
-    }
-    code = report.ok ? EXIT_DONE : EXIT_VIOLATION;
-    verify_report_free(&report);
-    return output_close("verify", code);
+    return output_close("verify", run(data, chain, json));
 }

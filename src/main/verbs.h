@@ -6,13 +6,17 @@
 #ifndef MAIN_VERBS_H
 #define MAIN_VERBS_H
 
-#define VERBS(X)                                                             \
-    X(serve, "run the server on a data directory")                           \
-    X(append, "send events from a file, and print the receipts")             \
-    X(replay, "print events in the order of the journal")                    \
-    X(streams, "list the streams and where they stand")                      \
-    X(verify, "check the journal of a data directory, also beside a server") \
-    X(status, "ask a running server how it is")                              \
+#define VERBS(X)                                                        \
+    X(serve, "run the server on a data directory")                      \
+    X(append, "send events from a file, and print the receipts")        \
+    X(replay, "print events in the order of the journal")               \
+    X(streams, "list the streams and where they stand")                 \
+    X(project, "create, list and show projects of the capture door")    \
+    X(key, "create, list and revoke the keys of a project")             \
+    X(query, "ask the delivered events of a project with SQL")          \
+    X(rejected, "list the events of a project that could not be taken") \
+    X(verify, "check a data directory, also beside a running server")   \
+    X(status, "ask a running server how it is")                         \
     X(version, "print version and revision")
 
 #define X(name, help) int verb_##name(int argc, char **argv);

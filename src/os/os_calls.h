@@ -50,6 +50,13 @@
       (ep, ev, max, timeout_ms))                                                          \
     X(int, eventfd, (void), ())                                                           \
     X(int, signalfd, (const int *signals, int count), (signals, count))                   \
-    X(int, raise_nofile, (uint64_t * limit), (limit))
+    X(int, raise_nofile, (uint64_t * limit), (limit))                                     \
+    X(int, pipe, (int fds[2]), (fds))                                                     \
+    X(int, spawn, (const char *path, char *const *argv, int fd), (path, argv, fd))        \
+    X(int, wait_child, (int pid, int *status), (pid, status))                             \
+    X(int, kill, (int pid, int signal), (pid, signal))                                    \
+    X(int, chdir, (const char *path), (path))                                             \
+    X(int, program, (char *path, size_t size), (path, size))                              \
+    X(int, set_nice, (int nice), (nice))
 
 #endif

@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -23,6 +24,7 @@
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -359,6 +361,100 @@ static int real_raise_nofile(uint64_t *limit)
     }
     *limit = (uint64_t)now.rlim_cur;
     return 0;
+}
+
+/* ---- processes ---- */
+
+static int real_pipe(int fds[2])
+{
+    return pipe2(fds, O_CLOEXEC) < 0 ? -errno : 0;
+}
+
+/* What the child is born with: nothing at its standard input, this process's standard error at its
+ * outputs, fd as descriptor 3 (when it is not negative) and no other; no signal blocked or ignored;
+ * a process group of its own, so that a terminal's Ctrl-C reaches only its parent. */
+static int spawn_prepare(posix_spawn_file_actions_t *files, posix_spawnattr_t *attributes, int fd)
+{
+    sigset_t none;
+    sigset_t all;
+    int failed;
+
+    (void)sigemptyset(&none);
+    (void)sigfillset(&all);
+    failed = posix_spawn_file_actions_addopen(files, 0, "/dev/null", O_RDONLY, 0);
+    if (failed == 0) {
+        failed = posix_spawn_file_actions_adddup2(files, 2, 1);
+    }
+    if (failed == 0 && fd >= 0) {
+        failed = posix_spawn_file_actions_adddup2(files, fd, 3);
+    }
+    if (failed == 0) {
+        failed = posix_spawnattr_setflags(
+            attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
+    }
+    if (failed == 0) {
+        failed = posix_spawnattr_setsigmask(attributes, &none);
+    }
+    if (failed == 0) {
+        failed = posix_spawnattr_setsigdefault(attributes, &all);
+    }
+    return failed == 0 ? posix_spawnattr_setpgroup(attributes, 0) : failed;
+}
+
+static int real_spawn(const char *path, char *const *argv, int fd)
+{
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attributes;
+    pid_t pid = 0;
+    int failed = posix_spawn_file_actions_init(&files);
+
+    if (failed != 0) {
+        return -failed;
+    }
+    failed = posix_spawnattr_init(&attributes);
+    if (failed == 0) {
+        failed = spawn_prepare(&files, &attributes, fd);
+        if (failed == 0) {
+            failed = posix_spawn(&pid, path, &files, &attributes, argv, environ);
+        }
+        (void)posix_spawnattr_destroy(&attributes);
+    }
+    (void)posix_spawn_file_actions_destroy(&files);
+    return failed != 0 ? -failed : (int)pid;
+}
+
+static int real_wait_child(int pid, int *status)
+{
+    RETRY(int, (int)waitpid((pid_t)pid, status, WNOHANG));
+}
+
+static int real_kill(int pid, int signal)
+{
+    return kill((pid_t)pid, signal) < 0 ? -errno : 0;
+}
+
+static int real_chdir(const char *path)
+{
+    RETRY(int, chdir(path));
+}
+
+/* The absolute path of the running executable, NUL-terminated. */
+static int real_program(char *path, size_t size)
+{
+    ssize_t n = readlink("/proc/self/exe", path, size);
+    if (n < 0) {
+        return -errno;
+    }
+    if ((size_t)n >= size) {
+        return -ENAMETOOLONG;
+    }
+    path[n] = '\0';
+    return 0;
+}
+
+static int real_set_nice(int nice)
+{
+    return setpriority(PRIO_PROCESS, 0, nice) < 0 ? -errno : 0;
 }
 
 const struct os_table os_real = {

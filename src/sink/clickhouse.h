@@ -23,5 +23,8 @@ extern const struct sink_adapter clickhouse_adapter; /* its ctx is a struct clic
 /* One JSONEachRow line (with '\n') of events_v2 for a row of the queue, at revision 0. properties
  * and context are always valid JSON; raw is the untouched text only where something was mended. */
 int clickhouse_encode_row(const struct queue_row *row, struct buf *out, struct err *e) MUST_CHECK;
+/* The same for many. Any thread. ERR_NO_MEMORY. */
+int clickhouse_encode_rows(const struct queue_row *row, size_t count, struct buf *out,
+                           struct err *e) MUST_CHECK;
 
 #endif

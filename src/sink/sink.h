@@ -9,7 +9,7 @@
  * again, with the same revision, id and receipt time; the far side's replacing key makes that
  * harmless.
  *
- * Threads: sink_start, sink_stop, sink_wake and sink_get_status from the loop thread; the adapter is
+ * Threads: sink_start, sink_stop, sink_wake, sink_retry_now, sink_get_status and sink_project_error from the loop thread; the adapter is
  * called on the sink's thread only. */
 #ifndef SINK_SINK_H
 #define SINK_SINK_H
@@ -30,7 +30,10 @@ struct sink_result {
     enum sink_verdict verdict;
     uint64_t retry_ms; /* 0: the runner's own backoff */
     int code;          /* the far side's own number, 0: none */
-    char text[200];    /* for status and log; no payloads, no secrets */
+    bool prepare;      /* the destination may have changed: prepare before the next send */
+    bool smaller;      /* RETRY: fewer rows at a time may pass */
+    char text[200];    /* for status and log; no payloads, no secrets. With DELIVERED of prepare: a
+                          warning */
 };
 
 struct sink_adapter {
@@ -40,7 +43,7 @@ struct sink_adapter {
                   struct buf *out, struct err *e);
     /* Makes the destination ready (tables, checks); called before the first send and after failures
      * that say so. SINK_DELIVERED: ready. */
-    void (*prepare)(void *ctx, struct sink_result *result);
+    void (*prepare)(void *ctx, const atomic_bool *cancel, struct sink_result *result);
     /* Sends one encoded batch. Blocks, at most about two minutes; looks at *cancel. */
     void (*send)(void *ctx, struct slice body, size_t count, const atomic_bool *cancel,
                  struct sink_result *result);
@@ -51,6 +54,7 @@ struct sink_options {
     uint32_t batch_events_max;               /* 10,000 */
     uint64_t batch_bytes_soft;               /* 16 MiB */
     uint64_t backoff_min_ms, backoff_max_ms; /* 1 s, 30 s */
+    uint64_t gather_ms; /* how long a batch that is not full waits for more (0: 150 ms) */
 };
 
 struct sink;
@@ -60,8 +64,10 @@ int sink_start(const struct sink_options *options, const struct sink_adapter *ad
 /* Ends the thread; a send under way is cancelled. Jobs it left with the store are finished first:
  * call while the loop can still run turns, or after the last. */
 void sink_stop(struct sink *k);
-/* New events were committed, or the destination came back. */
+/* New events were committed. Cheap: called after every commit. */
 void sink_wake(struct sink *k);
+/* The destination came back (the engine was started): the next try is now, whatever the backoff. */
+void sink_retry_now(struct sink *k);
 
 struct sink_status {
     bool connected;                        /* the last try succeeded */

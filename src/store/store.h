@@ -33,6 +33,10 @@ struct store_options {
     uint64_t project_bytes_max;
     uint64_t wal_bytes_max; /* 64 MiB: past it turns wait for a whole checkpoint */
     bool threads; /* false: no background checkpoints (tests; they call store_checkpoint) */
+    /* May be NULL; else called, on another thread, when turns that waited for a checkpoint may go
+     * on. Without it store_turn waits a little and says that more waits. */
+    void (*wake)(void *ctx);
+    void *wake_ctx;
 };
 extern const struct store_options store_options_default;
 
@@ -102,7 +106,9 @@ void store_reader_close(struct store_reader *r);
 struct sqlite3 *store_reader_db(struct store_reader *r);
 
 /* Turns the state of a failed SQLite call into *e: SQLITE_FULL gives ERR_NO_SPACE, SQLITE_NOMEM
- * ERR_NO_MEMORY, CORRUPT and NOTADB ERR_CORRUPT, everything else ERR_IO. what names the work. */
+ * ERR_NO_MEMORY, CORRUPT and NOTADB ERR_CORRUPT, BUSY and LOCKED ERR_STORE_BUSY, failures of the
+ * file ERR_IO, everything else (a constraint, a bug) ERR_INTERNAL_ERROR. what names the work. In a
+ * job, ERR_IO and ERR_CORRUPT poison the store and ERR_NO_SPACE undoes the whole turn. */
 int store_err(struct err *e, struct sqlite3 *db, const char *what);
 
 #endif

@@ -10,7 +10,11 @@
 #include "store/store.h"
 
 struct store_verify_result {
-    bool absent; /* there is no tallyman.sqlite: nothing to check */
+    bool absent; /* there is no tallyman.sqlite, or an empty one: nothing to check */
+    bool live;   /* a server has it open */
+    /* Beside a server: checks that want one view for more than a second (SQLite's own, the
+     * counters) were cut short, so as not to hold up its WAL. */
+    bool partial;
     uint64_t events, receipts, projects, keys, rejected, quarantined;
     uint64_t violations;
 };

@@ -685,7 +685,7 @@ def test_status_health_metrics(server):
     assert server.get("/readyz").json == {"status": "ready"}
     status = server.get("/api/v1/status", unix=True).json
     assert status["frontier"]["events"] == 2 and status["journal"]["poisoned"] is False
-    assert server.get("/api/v1/status").status == 404
+    assert server.get("/api/v1/status").status == 401
     assert server.metric("tallyman_journal_events") == 2
     assert server.metric("tallyman_journal_duplicates_total") == 1
     text = server.get("/metrics").body.decode()

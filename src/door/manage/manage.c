@@ -1,20 +1,11 @@
-/* Small answers made on the spot. /readyz says whether an append would be taken now, and if not,
- * why. */
+/* The small answers made on the spot, and the table of the management API's routes. /readyz says
+ * whether events would be taken now, and if not, which store is in the way and why. */
 #include "door/manage/manage.h"
 
+#include "base/ensure.h"
 #include "base/metrics.h"
-#include "os/os.h"
+#include "door/manage/api.h"
 #include "json/write.h"
-
-static void answer_json(struct http_request *req, unsigned status, struct buf *b)
-{
-    if (b->failed) {
-        http_answer_error(req, ERR_INTERNAL_ERROR, "no memory for the answer", (struct slice){0});
-    } else {
-        http_answer(req, status, "application/json", buf_slice(b));
-    }
-    buf_free(b);
-}
 
 static void healthz(void *ctx, struct http_request *req)
 {
@@ -22,30 +13,46 @@ static void healthz(void *ctx, struct http_request *req)
     http_answer(req, 200, "application/json", SLICE("{\"status\":\"alive\"}"));
 }
 
-static void put_flag(struct buf *b, const char *name, bool v)
+static void not_ready(struct http_request *req, const char *cause, const char *store,
+                      const char *detail)
 {
-    buf_put_cstr(b, name);
-    buf_put_cstr(b, v ? "true" : "false");
+    struct buf b = {0};
+
+    buf_put_cstr(&b, "{\"status\":\"not_ready\"");
+    manage_put_text(&b, "cause", slice_cstr(cause));
+    if (store != NULL) {
+        manage_put_text(&b, "store", slice_cstr(store));
+    }
+    manage_put_text(&b, "detail", slice_cstr(detail));
+    buf_put_char(&b, '}');
+    manage_answer(req, 503, &b);
 }
 
 static void readyz(void *ctx, struct http_request *req)
 {
     struct manage *m = ctx;
-    struct journal_status st;
-    journal_get_status(m->journal, &st);
-    bool ready = !st.poisoned && !st.no_space && !m->stopping;
-    struct buf b = {0};
-    buf_put_cstr(&b, ready ? "{\"status\":\"ready\"}" : "{\"status\":\"not_ready\",\"cause\":");
-    if (!ready) {
-        json_put_string(&b, st.damaged    ? SLICE("damaged")
-                            : st.poisoned ? SLICE("writer_poisoned")
-                            : st.no_space ? SLICE("no_space")
-                                          : SLICE("stopping"));
-        buf_put_cstr(&b, ",\"detail\":");
-        json_put_string(&b, slice_cstr(st.cause));
-        buf_put_char(&b, '}');
+    struct journal_status j;
+    struct store_status s = {0};
+
+    journal_get_status(m->journal, &j);
+    if (m->store != NULL) {
+        store_get_status(m->store, &s);
     }
-    answer_json(req, ready ? 200 : 503, &b);
+    if (j.damaged) {
+        not_ready(req, "damaged", "journal", j.cause);
+    } else if (j.poisoned) {
+        not_ready(req, "writer_poisoned", "journal", j.cause);
+    } else if (s.poisoned) {
+        not_ready(req, "store_poisoned", "queue", s.cause);
+    } else if (j.no_space) {
+        not_ready(req, "no_space", "journal", j.cause);
+    } else if (s.no_space) {
+        not_ready(req, "no_space", "queue", s.cause);
+    } else if (m->stopping) {
+        not_ready(req, "stopping", NULL, "");
+    } else {
+        http_answer(req, 200, "application/json", SLICE("{\"status\":\"ready\"}"));
+    }
 }
 
 static void metrics(void *ctx, struct http_request *req)
@@ -61,63 +68,54 @@ static void metrics(void *ctx, struct http_request *req)
     buf_free(&b);
 }
 
-static void put_number(struct buf *b, const char *name, uint64_t v)
-{
-    buf_put_cstr(b, name);
-    buf_put_u64(b, v);
-}
+#define P "/api/v1/projects"
 
-static void status(void *ctx, struct http_request *req)
-{
-    struct manage *m = ctx;
-    struct journal_status st;
-    struct buf b = {0};
-    char hex[SHA256_HEX_LEN];
-    char id[UUID_TEXT_LEN];
-    journal_get_status(m->journal, &st);
-    hex_encode(hex, st.frontier.head, SHA256_LEN);
-    uuid_text(id, &st.frontier.last_id);
-    buf_put_cstr(&b, "{\"version\":");
-    json_put_string(&b, slice_cstr(m->version));
-    buf_put_cstr(&b, ",\"revision\":");
-    json_put_string(&b, slice_cstr(m->revision));
-    put_number(&b, ",\"uptime_ms\":", (os_clock_mono_ns() - m->started_ns) / 1000000);
-    buf_put_cstr(&b, ",\"frontier\":{\"event_id\":");
-    if (st.frontier.empty) {
-        buf_put_cstr(&b, "null");
-    } else {
-        json_put_string(&b, slice_of(id, sizeof id));
-    }
-    put_number(&b, ",\"events\":", st.frontier.events);
-    buf_put_cstr(&b, ",\"chain_head\":");
-    json_put_string(&b, slice_of(hex, sizeof hex));
-    put_number(&b, "},\"journal\":{\"bytes\":", st.bytes);
-    put_number(&b, ",\"generations\":", st.generations);
-    put_flag(&b, ",\"poisoned\":", st.poisoned);
-    put_flag(&b, ",\"damaged\":", st.damaged);
-    put_flag(&b, ",\"no_space\":", st.no_space);
-    buf_put_cstr(&b, ",\"cause\":");
-    json_put_string(&b, slice_cstr(st.cause));
-    put_number(&b, ",\"clock_ahead_ms\":", st.clock_ahead_ms);
-    put_number(&b, ",\"syncs\":", metric_get(METRIC_JOURNAL_SYNCS));
-    put_number(&b, ",\"batches\":", metric_get(METRIC_JOURNAL_BATCHES));
-    put_number(&b, ",\"duplicates\":", metric_get(METRIC_JOURNAL_DUPLICATES));
-    put_number(&b, ",\"conflicts\":", metric_get(METRIC_JOURNAL_CONFLICTS));
-    put_number(&b, "},\"http\":{\"connections\":", metric_get(METRIC_HTTP_CONNECTIONS));
-    put_number(&b, ",\"requests\":", metric_get(METRIC_HTTP_REQUESTS));
-    put_number(&b, ",\"overloaded\":", metric_get(METRIC_HTTP_OVERLOADED));
-    buf_put_cstr(&b, "}}");
-    answer_json(req, 200, &b);
-}
+/* X(path, method, largest body, on_head, on_request) */
+#define API_ROUTES(X)                                                                       \
+    X("/api/v1/status", HTTP_GET, 0, manage_status_head, manage_status)                     \
+    X(P, HTTP_GET, 0, manage_projects_head, manage_projects_list)                           \
+    X(P, HTTP_POST, MANAGE_BODY_MAX, manage_projects_create_head, manage_projects_create)   \
+    X(P "/*", HTTP_GET, 0, manage_project_head, manage_project_show)                        \
+    X(P "/*/keys", HTTP_GET, 0, manage_keys_head, manage_keys_list)                         \
+    X(P "/*/keys", HTTP_POST, MANAGE_BODY_MAX, manage_keys_create_head, manage_keys_create) \
+    X(P "/*/keys/*", HTTP_DELETE, 0, manage_keys_head, manage_keys_revoke)                  \
+    X(P "/*/status", HTTP_GET, 0, manage_project_status_head, manage_project_status)        \
+    X(P "/*/rejected", HTTP_GET, 0, manage_rejected_head, manage_rejected_list)             \
+    X(P "/*/query", HTTP_POST, MANAGE_QUERY_BODY_MAX, manage_query_head, manage_query_request)
 
 void manage_routes(struct manage *m, struct http_route *out)
 {
-    out[0] = (struct http_route){"/healthz", HTTP_GET, HTTP_AUTH_OPEN, HTTP_SHAPE_API,
-                                 0,          NULL,     healthz,        m};
-    out[1] = (struct http_route){"/readyz", HTTP_GET, HTTP_AUTH_OPEN, HTTP_SHAPE_API,
-                                 0,         NULL,     readyz,         m};
-    out[2] = (struct http_route){"/metrics", HTTP_GET, HTTP_AUTH_TOKEN, HTTP_SHAPE_API,
-                                 0,          NULL,     metrics,         m};
-    out[3] = (struct http_route){
-        "/api/v1/status", HTTP_GET, HTTP_AUTH_LOCAL, HTTP_SHAPE_API, 0, NULL, status, m};
+    const struct http_route table[] = {{.path = "/healthz",
+                                        .methods = HTTP_GET,
+                                        .auth = HTTP_AUTH_OPEN,
+                                        .shape = HTTP_SHAPE_API,
+                                        .on_request = healthz,
+                                        .ctx = m},
+                                       {.path = "/readyz",
+                                        .methods = HTTP_GET,
+                                        .auth = HTTP_AUTH_OPEN,
+                                        .shape = HTTP_SHAPE_API,
+                                        .on_request = readyz,
+                                        .ctx = m},
+                                       {.path = "/metrics",
+                                        .methods = HTTP_GET,
+                                        .auth = HTTP_AUTH_TOKEN,
+                                        .shape = HTTP_SHAPE_API,
+                                        .on_request = metrics,
+                                        .ctx = m},
+#define X(path_, method_, body_, head_, request_) \
+    {.path = path_,                               \
+     .methods = method_,                          \
+     .auth = HTTP_AUTH_OPEN,                      \
+     .shape = HTTP_SHAPE_API,                     \
+     .body_max_bytes = body_,                     \
+     .on_head = head_,                            \
+     .on_request = request_,                      \
+     .ctx = m},
+                                       API_ROUTES(X)
+#undef X
+    };
+
+    static_assert(sizeof table / sizeof *table == MANAGE_ROUTES, "the table has its size");
+    memcpy(out, table, sizeof table);
 }

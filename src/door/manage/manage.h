@@ -1,21 +1,63 @@
-/* manage: what operators and machines ask about the server: /healthz, /readyz, /metrics and, on the
- * Unix socket, /api/v1/status. Nothing here changes anything. Loop thread. */
+/* manage: what operators and machines ask about the server (/healthz, /readyz, /metrics) and the
+ * management API under /api/v1/: projects, keys, status, rejected events, queries.
+ *
+ * The Unix socket is the administrator. On TCP every request under /api/v1/ needs a service key
+ * (`Authorization: Bearer tms_...`) with the scope that its route names: 401 without one, 403 for
+ * what the key may not do, which includes projects that do not exist. Loop thread, but for reads of
+ * the store (workers) and queries (threads of their own). */
 #ifndef DOOR_MANAGE_MANAGE_H
 #define DOOR_MANAGE_MANAGE_H
 
+#include <stdatomic.h>
+
 #include "http/http.h"
 #include "journal/journal.h"
+#include "sink/sink.h"
+#include "store/store.h"
 
-#define MANAGE_ROUTES 4
+#define MANAGE_ROUTES           13
+#define MANAGE_QUERIES_MAX      4u  /* under way, each on a thread of its own */
+#define MANAGE_QUERIES_WAIT_MAX 32u /* behind them; more are answered 429 */
 
+struct manage_engine {
+    char state[24]; /* "off", "running", ... : the supervisor's words */
+    uint64_t restarts;
+    char detail[200]; /* why it is not running; "" */
+};
+
+struct manage_query_options {
+    const char *engine_socket; /* of the embedded engine; NULL: there is none */
+    bool outside;              /* a ClickHouse of the user's has the events */
+    uint64_t time_ms, rows_max, bytes_max;
+};
+
+struct manage_query;
+
+/* Filled by serve, borrowed for the server's life; zero what is not there. */
 struct manage {
     struct journal *journal;
     const char *version, *revision;
     uint64_t started_ns; /* monotonic */
     bool stopping;
+    struct store *store;   /* NULL: no queue, and nothing under /api/v1/ but status */
+    const char *data;      /* the data directory, for readers of the store */
+    struct sink *sink;     /* NULL: nothing is delivered */
+    const char *sink_name; /* of its adapter */
+    /* How the embedded engine is; NULL: there is none. */
+    void (*engine_status)(void *ctx, struct manage_engine *out);
+    void *engine_ctx;
+    struct manage_query_options query;
+    /* manage's own: queries under way and behind them, in order. */
+    struct manage_query *running, *waiting;
+    unsigned running_count, waiting_count;
+    atomic_bool cancel;
 };
 
-/* Fills MANAGE_ROUTES routes. m is borrowed for the server's life. */
+/* Fills MANAGE_ROUTES routes. */
 void manage_routes(struct manage *m, struct http_route *out);
+/* The server is stopping: queries under way end soon, those behind them at once. */
+void manage_stopping(struct manage *m);
+/* Joins the threads of queries. After http_run, before http_free. */
+void manage_end(struct manage *m);
 
 #endif

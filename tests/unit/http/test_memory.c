@@ -70,6 +70,8 @@ static const char script[] = "GET /stream HTTP/1.1\r\n" H "\r\n"
                              "PUT / HTTP/1.1\r\n" H "\r\n"
                              "GET /nowhere?a=b HTTP/1.1\r\n" H "\r\n"
                              "GET / HTTP/1.1\r\n" H "Origin: x\r\n\r\n"
+                             "OPTIONS /p/x HTTP/1.1\r\n" H "Origin: x\r\n"
+                             "Access-Control-Request-Headers: a,b\r\n\r\n"
                              "POST / HTTP/1.1\r\n" H "Expect: 100-continue\r\n"
                              "Content-Length: 140000\r\n\r\n";
 
@@ -123,8 +125,13 @@ static int run(struct buf *in)
          .methods = HTTP_GET | HTTP_POST,
          .body_max_bytes = 1u << 20,
          .on_request = on_echo},
-        {.path = "/stream", .methods = HTTP_GET, .on_request = on_stream}};
-    struct http_config config = {.limits = http_limits_default, .routes = routes, .route_count = 2};
+        {.path = "/stream", .methods = HTTP_GET, .on_request = on_stream},
+        {.path = "/p/*",
+         .methods = HTTP_GET,
+         .auth = HTTP_AUTH_OPEN,
+         .cors = true,
+         .on_request = on_stream}};
+    struct http_config config = {.limits = http_limits_default, .routes = routes, .route_count = 3};
     unsigned char cut = 60;
     struct err e = {0};
     int result;

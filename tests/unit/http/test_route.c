@@ -37,6 +37,7 @@ static int find(const char *token, bool unix_socket, const char *head, unsigned 
     s->config = (struct http_config){.token = slice_cstr(token),
                                      .routes = routes,
                                      .route_count = sizeof routes / sizeof routes[0]};
+    assert_int_equal(http_patterns_make(s, NULL), 0);
     req->server = s;
     req->unix_socket = unix_socket;
     assert_int_equal(http_head_parse(&req->head, fields, 16, &limits, copy, n), 0);
@@ -49,6 +50,7 @@ static int find(const char *token, bool unix_socket, const char *head, unsigned 
     }
     free(copy);
     free(req);
+    free(s->patterns);
     free(s);
     return got;
 }

@@ -258,6 +258,19 @@ static void test_texts_and_levels(void **state)
         {CONFIG_LOG_LEVEL, "WARN", false},
         {CONFIG_LOG_LEVEL, "", false},
         {CONFIG_TOKEN_FILE, "/nonexistent/token", false},
+        {CONFIG_ENGINE, "on", true},
+        {CONFIG_ENGINE, "off", true},
+        {CONFIG_ENGINE, "ON", false},
+        {CONFIG_ENGINE, "true", false},
+        {CONFIG_ENGINE, "", false},
+        {CONFIG_CLICKHOUSE_URL, "http://127.0.0.1:8123", true},
+        {CONFIG_CLICKHOUSE_URL, "https://ch.example", true},
+        {CONFIG_CLICKHOUSE_URL, "ch.example:8123", false},
+        {CONFIG_CLICKHOUSE_URL, "http://user:secret@ch.example", false},
+        {CONFIG_CLICKHOUSE_URL, "http://ch.example/?password=x", false},
+        /* without a URL there is nobody to be */
+        {CONFIG_CLICKHOUSE_USER, "me", false},
+        {CONFIG_CLICKHOUSE_PASSWORD_FILE, "/nonexistent/password", false},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         for (int o = 0; o < 2; o++) {
@@ -313,6 +326,46 @@ static void test_precedence(void **state)
     assert_string_equal(e.text, "TALLYMAN_WORKERS: \"none\" is not a whole number");
     config_free(&c);
     buf_free(&text);
+}
+
+/* A password needs a user, a user a URL; the password itself is never printed. */
+static void test_clickhouse(void **state)
+{
+    (void)state;
+    struct config c;
+    struct err e;
+    struct buf text = {0};
+    char path[sizeof dir + 20];
+    char body[sizeof dir + 300];
+    (void)snprintf(path, sizeof path, "%s/password", dir);
+    write_file(path, "hunter2\n", 8, 0600);
+    assert_int_equal(load_text(&c,
+                               "{\"clickhouse_url\":\"http://h:1\",\"clickhouse_user\":\"u\","
+                               "\"clickhouse_password_file\":\"password\",\"engine\":false,"
+                               "\"engine_library\":\"lib.so\"}",
+                               &e),
+                     0);
+    assert_int_equal(c.clickhouse_password.len, 7);
+    assert_memory_equal(c.clickhouse_password.ptr, "hunter2", 7);
+    assert_false(c.engine);
+    (void)snprintf(body, sizeof body, "%s/lib.so", dir);
+    assert_string_equal(c.engine_library, body); /* beside the file */
+    config_print(&c, &text);
+    assert_false(text.failed);
+    assert_null(memmem(text.ptr, text.len, "hunter2", 7));
+    assert_non_null(memmem(text.ptr, text.len, "\"engine\": {\"value\":\"off\"", 26));
+    buf_free(&text);
+    config_free(&c);
+    assert_int_equal(load_text(&c,
+                               "{\"clickhouse_url\":\"http://h:1\","
+                               "\"clickhouse_password_file\":\"password\"}",
+                               &e),
+                     ERR_USAGE);
+    assert_string_equal(e.text, "clickhouse_password_file needs a clickhouse_user");
+    config_free(&c);
+    assert_int_equal(load_text(&c, "{\"engine\":1}", &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, "must be a boolean, or \"on\" or \"off\""));
+    config_free(&c);
 }
 
 static void test_file(void **state)
@@ -553,6 +606,7 @@ int main(void)
         cmocka_unit_test(test_units),
         cmocka_unit_test(test_texts_and_levels),
         cmocka_unit_test(test_precedence),
+        cmocka_unit_test(test_clickhouse),
         cmocka_unit_test(test_file),
         cmocka_unit_test(test_file_mistakes),
         cmocka_unit_test(test_unreadable_file),

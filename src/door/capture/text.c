@@ -1,0 +1,116 @@
+/* text: JSON values as the text of columns.
+ *
+ * The event's own text is kept byte for byte elsewhere; columns are for queries, so they hold valid
+ * UTF-8 without NUL, whatever the SDK sent (ARCHITECTURE section 4). What is already so is not
+ * copied. All of this answers clients; nothing stops or aborts. */
+#include "door/capture/internal.h"
+#include "json/read.h"
+#include "json/write.h"
+
+#define REPLACEMENT "\xEF\xBF\xBD" /* U+FFFD */
+
+/* Behind the first chars_max characters of valid UTF-8. */
+static struct slice cut(struct slice s, size_t chars_max)
+{
+    size_t chars = 0;
+    if (chars_max == 0 || s.len <= chars_max) {
+        return s;
+    }
+    for (size_t i = 0; i < s.len; i++) {
+        bool begins = ((unsigned char)s.ptr[i] & 0xC0) != 0x80;
+        if (begins && chars == chars_max) {
+            s.len = i;
+            break;
+        }
+        chars += begins ? 1 : 0;
+    }
+    return s;
+}
+
+/* The length of the part of s that needs no mending. */
+static size_t sound(struct slice s)
+{
+    size_t bad = s.len;
+    (void)utf8_valid(s, &bad);
+    const char *nul = bad == 0 ? NULL : memchr(s.ptr, '\0', bad);
+    return nul == NULL ? bad : (size_t)(nul - s.ptr);
+}
+
+/* false: no memory. */
+static bool mend(struct arena *a, struct slice s, struct slice *out)
+{
+    size_t good = sound(s);
+    if (good == s.len) {
+        *out = s;
+        return true;
+    }
+    /* Each byte becomes three at most. */
+    char *to = s.len > SIZE_MAX / 8 ? NULL : arena_alloc(a, s.len * 3);
+    size_t n = 0;
+    if (to == NULL) {
+        return false;
+    }
+    while (s.len > 0) {
+        memcpy(to + n, s.ptr, good);
+        n += good;
+        if (good < s.len) {
+            memcpy(to + n, REPLACEMENT, 3);
+            n += 3;
+            good++;
+        }
+        s = slice_from(s, good);
+        good = s.len == 0 ? 0 : sound(s);
+    }
+    *out = slice_of(to, n);
+    return true;
+}
+
+static bool unescape(struct arena *a, struct slice inner, struct slice *out)
+{
+    if (inner.len == 0 || memchr(inner.ptr, '\\', inner.len) == NULL) {
+        *out = inner;
+        return true;
+    }
+    /* Unescaped text is never longer: the shortest escape of three bytes is \uXXXX. */
+    char *p = arena_alloc(a, inner.len);
+    if (p == NULL) {
+        return false;
+    }
+    struct buf b = {.ptr = p, .cap = inner.len, .limit = inner.len};
+    json_unescape(inner, &b);
+    *out = slice_of(p, b.len);
+    return !b.failed;
+}
+
+struct slice capture_trim(struct slice s)
+{
+    while (s.len > 0 && (unsigned char)*s.ptr <= ' ') {
+        s = slice_from(s, 1);
+    }
+    while (s.len > 0 && (unsigned char)s.ptr[s.len - 1] <= ' ') {
+        s.len--;
+    }
+    return s;
+}
+
+bool capture_plain(struct capture_batch *b, struct slice text, size_t chars_max, struct slice *out)
+{
+    if (!mend(&b->arena, text, out)) {
+        return false;
+    }
+    *out = cut(*out, chars_max);
+    return true;
+}
+
+bool capture_text(struct capture_batch *b, struct slice value, size_t chars_max, struct slice *out)
+{
+    struct slice s = value;
+    *out = (struct slice){0};
+    if (value.len == 0 || json_type_of(value) == JSON_NULL) {
+        return true;
+    }
+    if (json_string_raw(value, &s) && !unescape(&b->arena, s, &s)) {
+        return false;
+    }
+    return capture_plain(b, s, chars_max, out);
+}

@@ -1,0 +1,101 @@
+/* api: what the files of the management API share (internal to door/manage). */
+#ifndef DOOR_MANAGE_API_H
+#define DOOR_MANAGE_API_H
+
+#include "base/buf.h"
+#include "door/manage/manage.h"
+#include "store/control.h"
+#include "store/queue.h"
+#include "json/read.h"
+
+#define MANAGE_BODY_MAX       (64u << 10)
+#define MANAGE_QUERY_BODY_MAX (1u << 20)
+#define MANAGE_PAGE_BYTES     (8u << 20) /* a list of stored texts ends after so many */
+
+/* Who asks. Pointers are good for this turn. */
+struct manage_caller {
+    const struct project *project; /* of the path; NULL on routes without one */
+    const struct key *key;         /* NULL: the administrator, on the Unix socket */
+};
+
+/* True: may ask; else answered (401, 403, 404). One of the scopes is enough; 0: any service key.
+ * The first '*' of the path is the project. */
+bool manage_may_project(struct manage *m, struct http_request *req, unsigned scopes,
+                        struct manage_caller *who);
+bool manage_may_instance(struct manage *m, struct http_request *req, unsigned scopes,
+                         struct manage_caller *who);
+/* What heads of requests with a JSON body must say: no query, no coding, application/json. */
+bool manage_json_head(struct http_request *req);
+
+struct manage_member {
+    const char *name;
+    enum json_type type; /* JSON_STRING or JSON_ARRAY */
+    bool required;
+    bool given;
+    struct slice value; /* a string's text, unescaped; an array's JSON */
+};
+/* Reads the body: one object with these members and no others, strict JSON. Values live in the
+ * request's arena. 0, ERR_INVALID_REQUEST (e->text names the member), ERR_NO_MEMORY. */
+int manage_read_body(struct http_request *req, struct manage_member *members, size_t count,
+                     struct err *e) MUST_CHECK;
+/* The text of a JSON string value (already checked), in the arena; ptr NULL without memory. */
+struct slice manage_text(struct arena *a, struct slice inner);
+/* A positive decimal of at most 18 digits. */
+bool manage_number(struct slice s, uint64_t *out);
+
+/* Answers with *b and frees it. */
+void manage_answer(struct http_request *req, unsigned status, struct buf *b);
+/* The answer to a failure; what is not the client's fault is logged, and stays inside. */
+void manage_answer_err(struct http_request *req, const struct err *e);
+/* The same for a job of the store that was not done: what `done` was told. */
+void manage_answer_job(struct http_request *req, int code, const struct err *e);
+void manage_overloaded(struct http_request *req, const char *message);
+
+/* `"name":"2026-11-30T12:00:00.000Z"`, or null for 0. */
+void manage_put_time(struct buf *b, const char *name, int64_t ms);
+void manage_put_id(struct buf *b, const char *name, int64_t id); /* `"name":"12"` */
+void manage_put_number(struct buf *b, const char *name, uint64_t v);
+void manage_put_flag(struct buf *b, const char *name, bool v);
+void manage_put_text(struct buf *b, const char *name, struct slice text);
+
+/* ---- delivery of a project: what the loop knows, then what the store does ---- */
+struct manage_delivery {
+    int64_t project;
+    bool enabled;
+    char error[200]; /* why rows do not go out now */
+    struct queue_project_status status;
+};
+void manage_delivery_begin(struct manage *m, int64_t project, struct manage_delivery *d);
+/* Any thread; blocks. */
+int manage_delivery_read(const char *data, struct manage_delivery *d, struct err *e) MUST_CHECK;
+void manage_put_delivery(struct buf *b, const struct manage_delivery *d); /* one JSON object */
+
+/* ---- keys ---- */
+/* The members of PROJECT, without braces. */
+void manage_put_project(struct buf *b, const struct control *c, const struct project *p);
+/* A KEY. text: of a service key that was made just now, else NULL. */
+void manage_put_key(struct buf *b, const struct key *k, const char *text);
+void manage_put_keys(struct buf *b, const struct control *c, int64_t project);
+
+/* ---- the routes ---- */
+void manage_projects_head(void *ctx, struct http_request *req);
+void manage_projects_list(void *ctx, struct http_request *req);
+void manage_projects_create_head(void *ctx, struct http_request *req);
+void manage_projects_create(void *ctx, struct http_request *req);
+void manage_project_head(void *ctx, struct http_request *req);
+void manage_project_show(void *ctx, struct http_request *req);
+void manage_keys_head(void *ctx, struct http_request *req);
+void manage_keys_list(void *ctx, struct http_request *req);
+void manage_keys_create_head(void *ctx, struct http_request *req);
+void manage_keys_create(void *ctx, struct http_request *req);
+void manage_keys_revoke(void *ctx, struct http_request *req);
+void manage_project_status_head(void *ctx, struct http_request *req);
+void manage_project_status(void *ctx, struct http_request *req);
+void manage_status_head(void *ctx, struct http_request *req);
+void manage_status(void *ctx, struct http_request *req);
+void manage_rejected_head(void *ctx, struct http_request *req);
+void manage_rejected_list(void *ctx, struct http_request *req);
+void manage_query_head(void *ctx, struct http_request *req);
+void manage_query_request(void *ctx, struct http_request *req);
+
+#endif

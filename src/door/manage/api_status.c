@@ -1,0 +1,263 @@
+/* Status: of the instance from memory; of a project's delivery from memory and, on a worker, from
+ * the store.
+ *
+ * What a delivery object says is as old as the read behind it, and a query's is read before the
+ * query is sent: when it says that nothing is pending, the query saw every event that had been
+ * acknowledged by then. */
+#include "door/manage/api.h"
+
+#include "base/ensure.h"
+#include "base/metrics.h"
+#include "os/os.h"
+#include "json/write.h"
+
+#define REPAIR                                                                             \
+    "the destination refuses these events; they are kept and count as pending until they " \
+    "are corrected or deleted"
+
+/* ---- delivery of a project ---- */
+
+void manage_delivery_begin(struct manage *m, int64_t project, struct manage_delivery *d)
+{
+    struct sink_status st = {0};
+
+    *d = (struct manage_delivery){.project = project, .enabled = m->sink != NULL};
+    if (m->sink == NULL) {
+        static const char off[] = "delivery is off: there is no destination";
+
+        static_assert(sizeof off <= sizeof d->error, "a text fits");
+        memcpy(d->error, off, sizeof off);
+        return;
+    }
+    sink_project_error(m->sink, project, d->error);
+    if (d->error[0] == '\0') {
+        sink_get_status(m->sink, &st);
+        static_assert(sizeof st.error <= sizeof d->error, "an error fits");
+        memcpy(d->error, st.error, sizeof st.error);
+    }
+    d->error[sizeof d->error - 1] = '\0';
+}
+
+int manage_delivery_read(const char *data, struct manage_delivery *d, struct err *e)
+{
+    struct store_reader *reader = NULL;
+    int r = store_reader_open(data, &reader, e);
+
+    if (r == 0) {
+        r = queue_project_status(reader, d->project, &d->status, e);
+        store_reader_close(reader);
+    }
+    return r;
+}
+
+void manage_put_delivery(struct buf *b, const struct manage_delivery *d)
+{
+    const struct queue_project_status *st = &d->status;
+
+    buf_put_char(b, '{');
+    manage_put_flag(b, "enabled", d->enabled);
+    manage_put_number(b, "pending", st->pending);
+    manage_put_number(b, "pending_bytes", st->pending_bytes);
+    manage_put_number(b, "quarantined", st->quarantined);
+    manage_put_number(b, "pending_mutations", 0);
+    manage_put_number(b, "rejected", st->rejected);
+    if (st->oldest_pending_received_ms != 0) {
+        manage_put_time(b, "oldest_pending_received_at", st->oldest_pending_received_ms);
+    }
+    if (st->last_success_ms != 0) {
+        manage_put_time(b, "last_success", st->last_success_ms);
+    }
+    if (st->pending != 0 && d->error[0] != '\0') {
+        manage_put_text(b, "error", slice_cstr(d->error));
+    }
+    if (st->quarantined != 0) {
+        manage_put_text(b, "repair", SLICE(REPAIR));
+    }
+    buf_put_char(b, '}');
+}
+
+struct ask {
+    struct manage *m;
+    struct manage_delivery delivery;
+    int code;
+    struct err e;
+};
+
+static void ask_work(void *ctx)
+{
+    struct ask *a = ctx;
+
+    a->code = manage_delivery_read(a->m->data, &a->delivery, &a->e);
+}
+
+static void ask_done(void *ctx, struct http_request *req)
+{
+    struct ask *a = ctx;
+    const struct project *p;
+    struct buf b = {0};
+
+    if (a->code != 0) {
+        manage_answer_err(req, &a->e);
+        return;
+    }
+    p = control_project_by_id(store_control(a->m->store), a->delivery.project);
+    ensure(p != NULL); /* projects stay */
+    buf_put_char(&b, '{');
+    manage_put_text(&b, "project", slice_cstr(p->name));
+    json_put_name(&b, "delivery");
+    manage_put_delivery(&b, &a->delivery);
+    buf_put_char(&b, '}');
+    manage_answer(req, 200, &b);
+}
+
+void manage_project_status_head(void *ctx, struct http_request *req)
+{
+    struct manage_caller who;
+
+    (void)manage_may_project(ctx, req, SCOPE_EVENTS_READ | SCOPE_QUERY_READ, &who);
+}
+
+void manage_project_status(void *ctx, struct http_request *req)
+{
+    struct manage *m = ctx;
+    struct manage_caller who;
+    struct ask *a;
+
+    if (!manage_may_project(m, req, SCOPE_EVENTS_READ | SCOPE_QUERY_READ, &who)) {
+        return;
+    }
+    a = arena_calloc(http_arena(req), 1, sizeof *a);
+    if (a == NULL) {
+        manage_overloaded(req, "no memory for the request");
+        return;
+    }
+    a->m = m;
+    manage_delivery_begin(m, who.project->id, &a->delivery);
+    if (!http_work(req, ask_work, ask_done, a)) {
+        manage_overloaded(req, "too much work is waiting");
+    }
+}
+
+/* ---- the instance ---- */
+
+static void put_journal(struct buf *b, struct journal *j)
+{
+    struct journal_status st;
+    char hex[SHA256_HEX_LEN];
+    char id[UUID_TEXT_LEN];
+
+    journal_get_status(j, &st);
+    hex_encode(hex, st.frontier.head, SHA256_LEN);
+    uuid_text(id, &st.frontier.last_id);
+    json_put_name(b, "frontier");
+    buf_put_char(b, '{');
+    json_put_name(b, "event_id");
+    if (st.frontier.empty) {
+        buf_put_cstr(b, "null");
+    } else {
+        json_put_string(b, slice_of(id, sizeof id));
+    }
+    manage_put_number(b, "events", st.frontier.events);
+    manage_put_text(b, "chain_head", slice_of(hex, sizeof hex));
+    buf_put_char(b, '}');
+    json_put_name(b, "journal");
+    buf_put_char(b, '{');
+    manage_put_number(b, "bytes", st.bytes);
+    manage_put_number(b, "generations", st.generations);
+    manage_put_flag(b, "poisoned", st.poisoned);
+    manage_put_flag(b, "damaged", st.damaged);
+    manage_put_flag(b, "no_space", st.no_space);
+    manage_put_text(b, "cause", slice_cstr(st.cause));
+    manage_put_number(b, "clock_ahead_ms", st.clock_ahead_ms);
+    manage_put_number(b, "syncs", metric_get(METRIC_JOURNAL_SYNCS));
+    manage_put_number(b, "batches", metric_get(METRIC_JOURNAL_BATCHES));
+    manage_put_number(b, "duplicates", metric_get(METRIC_JOURNAL_DUPLICATES));
+    manage_put_number(b, "conflicts", metric_get(METRIC_JOURNAL_CONFLICTS));
+    buf_put_char(b, '}');
+}
+
+static void put_queue(struct buf *b, const struct store *s)
+{
+    struct store_status st;
+
+    store_get_status(s, &st);
+    json_put_name(b, "queue");
+    buf_put_char(b, '{');
+    manage_put_number(b, "pending", st.pending_events);
+    manage_put_number(b, "pending_bytes", st.pending_bytes);
+    manage_put_number(b, "quarantined", st.quarantined);
+    manage_put_number(b, "rejected", st.rejected);
+    manage_put_number(b, "receipts", st.receipts);
+    manage_put_number(b, "wal_bytes", st.wal_bytes);
+    manage_put_flag(b, "poisoned", st.poisoned);
+    manage_put_flag(b, "no_space", st.no_space);
+    manage_put_text(b, "cause", slice_cstr(st.cause));
+    buf_put_char(b, '}');
+}
+
+static void put_sink(struct buf *b, const struct manage *m)
+{
+    struct sink_status st = {0};
+
+    json_put_name(b, "sink");
+    if (m->sink == NULL) {
+        buf_put_cstr(b, "null");
+        return;
+    }
+    sink_get_status(m->sink, &st);
+    buf_put_char(b, '{');
+    manage_put_text(b, "name", slice_cstr(m->sink_name));
+    manage_put_flag(b, "connected", st.connected);
+    manage_put_number(b, "delivered", st.delivered);
+    manage_put_number(b, "batches", st.batches);
+    manage_put_number(b, "failures", st.failures);
+    manage_put_number(b, "retry_in_ms", st.retry_in_ms);
+    manage_put_text(b, "error", slice_cstr(st.error));
+    buf_put_char(b, '}');
+}
+
+static void put_engine(struct buf *b, const struct manage *m)
+{
+    struct manage_engine st = {.state = "off"};
+
+    if (m->engine_status != NULL) {
+        m->engine_status(m->engine_ctx, &st);
+    }
+    json_put_name(b, "engine");
+    buf_put_char(b, '{');
+    manage_put_text(b, "state", slice_cstr(st.state));
+    manage_put_number(b, "restarts", st.restarts);
+    manage_put_text(b, "detail", slice_cstr(st.detail));
+    buf_put_char(b, '}');
+}
+
+void manage_status_head(void *ctx, struct http_request *req)
+{
+    struct manage_caller who;
+
+    (void)manage_may_instance(ctx, req, SCOPE_PROJECTS_ADMIN, &who);
+}
+
+void manage_status(void *ctx, struct http_request *req)
+{
+    struct manage *m = ctx;
+    struct buf b = {0};
+
+    buf_put_char(&b, '{');
+    manage_put_text(&b, "version", slice_cstr(m->version));
+    manage_put_text(&b, "revision", slice_cstr(m->revision));
+    manage_put_number(&b, "uptime_ms", (os_clock_mono_ns() - m->started_ns) / 1000000);
+    put_journal(&b, m->journal);
+    if (m->store != NULL) {
+        put_queue(&b, m->store);
+    }
+    put_sink(&b, m);
+    put_engine(&b, m);
+    json_put_name(&b, "http");
+    buf_put_char(&b, '{');
+    manage_put_number(&b, "connections", metric_get(METRIC_HTTP_CONNECTIONS));
+    manage_put_number(&b, "requests", metric_get(METRIC_HTTP_REQUESTS));
+    manage_put_number(&b, "overloaded", metric_get(METRIC_HTTP_OVERLOADED));
+    buf_put_cstr(&b, "}}");
+    manage_answer(req, 200, &b);
+}

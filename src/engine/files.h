@@ -1,0 +1,17 @@
+/* files: the engine's directory and the configuration it starts with.
+ *
+ * DIR/data     ClickHouse's own        DIR/empty       where the process works, with nothing in it
+ * DIR/config.xml, DIR/users.xml        written anew at every start
+ * Blocks: yes (start only). */
+#ifndef ENGINE_FILES_H
+#define ENGINE_FILES_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* Makes DIR and what is in it, and makes DIR/empty the working directory. ERR_IO, ERR_NO_SPACE, or
+ * ERR_REFUSED when something lies in DIR/empty. */
+int files_prepare(const char *dir, uint64_t memory_bytes, struct err *e) MUST_CHECK;
+
+#endif

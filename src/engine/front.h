@@ -1,0 +1,19 @@
+/* front: the HTTP interface (engine_protocol.h) on http/. */
+#ifndef ENGINE_FRONT_H
+#define ENGINE_FRONT_H
+
+#include "engine/boot.h"
+#include "http/http.h"
+
+#define FRONT_ROUTES         3
+#define FRONT_BODY_BYTES_MAX (64u << 20)
+
+struct front {
+    const struct engine *engine;
+    struct slice secret; /* the owner's password on TCP; empty: there is no TCP */
+};
+
+/* Fills FRONT_ROUTES routes. f and engine outlive the server. */
+void front_routes(struct front *f, struct http_route *routes);
+
+#endif

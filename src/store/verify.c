@@ -1,0 +1,464 @@
+/* verify: how tallyman.sqlite is opened and checked without changing a byte.
+ *
+ * Everything is read through the VFS of verify_vfs.c. First comes what a start of the server would
+ * refuse: is it a database, ours, of a version we know, with our tables, indexes and triggers word
+ * for word. Then SQLite's integrity check, then our invariants. Damage that is met on the way is
+ * told and the next check goes on.
+ *
+ * Beside a server no view lasts longer than about a second, because its WAL cannot be reset under
+ * one: rows are checked in slices, and SQLite's check and the counters end when the time is over
+ * (`partial`). Without a server a view is as long as it needs; if a server has come meanwhile, what
+ * was found is forgotten and looked for again.
+ *
+ * A database whose making was cut off by a crash, before anything was acknowledged, is none:
+ * `absent`. What a migration has not yet filled (no next_event_id) is not held against it.
+ *
+ * Power failure: nothing is written. Answers: all errors. Stops, aborts: none. */
+#include "store/verify.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "os/os.h"
+#include "store/db.h"
+#include "store/schema.h"
+#include "store/verify_internal.h"
+
+#define TRIES    5
+#define VIEW_NS  UINT64_C(900000000)
+#define TEXT_MAX 400
+
+/* ---- telling ---- */
+
+void verify_tell(struct verify_run *v, enum verify_kind kind, const char *fmt, ...)
+{
+    char text[TEXT_MAX];
+    va_list args;
+    v->result->violations++;
+    if (++v->kinds[kind] > VERIFY_TOLD_MAX) {
+        return;
+    }
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    buf_put(&v->told, text, strlen(text) + 1);
+}
+
+static int tell_all(struct verify_run *v, void (*found)(void *ctx, const char *text), void *ctx)
+{
+    static const char *const names[] = {
+#define X(sym, name) name,
+        VERIFY_KINDS(X)
+#undef X
+    };
+    for (unsigned kind = 0; kind < VERIFY_KIND_COUNT; kind++) {
+        if (v->kinds[kind] > VERIFY_TOLD_MAX) {
+            buf_printf(&v->told, "%llu more of these: %s",
+                       (unsigned long long)(v->kinds[kind] - VERIFY_TOLD_MAX), names[kind]);
+            buf_put_char(&v->told, '\0');
+        }
+    }
+    if (v->told.failed) {
+        return err_set(v->e, ERR_NO_MEMORY, "no memory for what was found");
+    }
+    for (size_t at = 0; at < v->told.len; at += strlen(v->told.ptr + at) + 1) {
+        found(ctx, v->told.ptr + at);
+    }
+    return 0;
+}
+
+int verify_failed(struct verify_run *v, const char *what)
+{
+    int rc = sqlite3_extended_errcode(v->db);
+    switch (rc & 0xff) {
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+        verify_tell(v, VERIFY_KIND_DAMAGE, "%s: %s", what, sqlite3_errmsg(v->db));
+        return 0;
+    case SQLITE_BUSY:
+    case SQLITE_PROTOCOL:
+    case SQLITE_READONLY: /* the index of a WAL whose server is just coming or going */
+        (void)store_err(v->e, v->db, what);
+        return VERIFY_AGAIN;
+    case SQLITE_INTERRUPT:
+        v->result->partial = true;
+        return 0;
+    default:
+        return store_err(v->e, v->db, what);
+    }
+}
+
+/* ---- time ---- */
+
+static int over(void *ctx)
+{
+    const struct verify_run *v = ctx;
+    return os_clock_mono_ns() > v->limit_ns;
+}
+
+void verify_limit_begin(struct verify_run *v)
+{
+    if (v->result->live) {
+        v->limit_ns = os_clock_mono_ns() + VIEW_NS;
+        sqlite3_progress_handler(v->db, 5000, over, v);
+    }
+}
+
+void verify_limit_end(struct verify_run *v)
+{
+    sqlite3_progress_handler(v->db, 0, NULL, NULL);
+}
+
+/* ---- what a start would refuse ---- */
+
+/* One number of a statement that is used once. */
+static int number(struct verify_run *v, const char *sql, int64_t *out)
+{
+    sqlite3_stmt *st = NULL;
+    int rc = sqlite3_prepare_v2(v->db, sql, -1, &st, NULL);
+    *out = 0;
+    rc = rc == SQLITE_OK ? sqlite3_step(st) : rc;
+    if (rc == SQLITE_ROW) {
+        *out = sqlite3_column_int64(st, 0);
+    }
+    int r = rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : store_err(v->e, v->db, "read the head");
+    if (r != 0 && r != ERR_CORRUPT) {
+        r = verify_failed(v, "read the head");
+    }
+    (void)sqlite3_finalize(st);
+    return r;
+}
+
+/* The first look: *known is false when nothing more can be checked. */
+static int check_head(struct verify_run *v, bool *known)
+{
+    int64_t tables;
+    int64_t application;
+    *known = false;
+    int r = number(v, "SELECT count(*) FROM sqlite_master", &tables);
+    r = r == 0 ? number(v, "PRAGMA user_version", &v->version) : r;
+    r = r == 0 ? number(v, "PRAGMA application_id", &application) : r;
+    if (r != 0) {
+        return r;
+    }
+    v->result->live = verify_vfs_live(v->db);
+    if (tables == 0 && application == 0 && v->version == 0) {
+        v->result->absent = true;
+    } else if (tables == 0 || application != SCHEMA_APPLICATION_ID) {
+        verify_tell(v, VERIFY_KIND_SCHEMA, "%s is another program's database", STORE_FILE);
+    } else if (v->version < 1 || v->version > SCHEMA_VERSION) {
+        verify_tell(v, VERIFY_KIND_SCHEMA, "schema version %lld; this program knows 1 to %d",
+                    (long long)v->version, SCHEMA_VERSION);
+    } else {
+        *known = true;
+    }
+    return 0;
+}
+
+/* Tells the rows of a statement with one text; a NULL is passed over. */
+static int tell_rows(struct verify_run *v, struct sqlite3 *db, const char *sql,
+                     enum verify_kind kind, const char *what)
+{
+    sqlite3_stmt *st = NULL;
+    int rc = sqlite3_prepare_v2(db, sql, -1, &st, NULL);
+    while (rc == SQLITE_OK || rc == SQLITE_ROW) {
+        rc = sqlite3_step(st);
+        if (rc == SQLITE_ROW && sqlite3_column_type(st, 0) != SQLITE_NULL) {
+            const unsigned char *text = sqlite3_column_text(st, 0);
+            verify_tell(v, kind, "%s: %s", what, text != NULL ? (const char *)text : "?");
+        }
+    }
+    int r = rc == SQLITE_DONE ? 0 : verify_failed(v, what);
+    (void)sqlite3_finalize(st);
+    return r;
+}
+
+/* A line for each object of a schema, in order. */
+static int list_schema(struct sqlite3 *db, struct buf *out)
+{
+    sqlite3_stmt *st = NULL;
+    int rc = sqlite3_prepare_v2(db,
+                                "SELECT type || ' ' || name || char(10) || ifnull(sql, '')"
+                                " FROM sqlite_master WHERE name NOT LIKE 'sqlite_stat%'"
+                                " ORDER BY type, name",
+                                -1, &st, NULL);
+    while (rc == SQLITE_OK || rc == SQLITE_ROW) {
+        rc = sqlite3_step(st);
+        if (rc == SQLITE_ROW) {
+            buf_put(out, sqlite3_column_blob(st, 0), (size_t)sqlite3_column_bytes(st, 0));
+            buf_put_char(out, '\0');
+        }
+    }
+    (void)sqlite3_finalize(st);
+    return rc;
+}
+
+static void compare_schema(struct verify_run *v, const struct buf *ours, const struct buf *theirs)
+{
+    size_t a = 0;
+    size_t b = 0;
+    while (a < ours->len || b < theirs->len) {
+        const char *x = a < ours->len ? ours->ptr + a : "";
+        const char *y = b < theirs->len ? theirs->ptr + b : "";
+        int order = *x == '\0' ? 1 : *y == '\0' ? -1 : strcmp(x, y);
+        int name = (int)strcspn(order <= 0 ? x : y, "\n");
+        if (order != 0) {
+            verify_tell(v, VERIFY_KIND_SCHEMA, "schema: %.*s is %s", name, order < 0 ? x : y,
+                        order < 0 ? "missing or not as it should be" : "not ours");
+        }
+        a += order <= 0 ? strlen(x) + 1 : 0;
+        b += order >= 0 ? strlen(y) + 1 : 0;
+    }
+}
+
+/* Ours is what schema.c makes in an empty database. Version 1 has no example: its tables are in
+ * version 2 as they were, and a start brings them forward. */
+static int check_schema(struct verify_run *v)
+{
+    struct sqlite3 *example = NULL;
+    struct buf ours;
+    struct buf theirs;
+    int64_t version;
+    if (v->version != SCHEMA_VERSION) {
+        return 0;
+    }
+    buf_init(&ours, 1u << 20);
+    buf_init(&theirs, 1u << 20);
+    int r = db_open(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, 256, &example, v->e);
+    r = r == 0 ? schema_open(example, &version, v->e) : r;
+    if (r == 0 && list_schema(example, &ours) != SQLITE_DONE) {
+        r = store_err(v->e, example, "read our own schema");
+    }
+    if (r == 0 && list_schema(v->db, &theirs) != SQLITE_DONE) {
+        r = verify_failed(v, "read the schema");
+    } else if (r == 0 && theirs.failed) {
+        verify_tell(v, VERIFY_KIND_SCHEMA, "schema: it is not ours, by its size");
+    } else if (r == 0 && !ours.failed) {
+        compare_schema(v, &ours, &theirs);
+    }
+    (void)sqlite3_close(example);
+    buf_free(&ours);
+    buf_free(&theirs);
+    return r;
+}
+
+/* ---- one run ---- */
+
+static int check_all(struct verify_run *v)
+{
+    bool known;
+    int r = check_head(v, &known);
+    if (r != 0 || !known) {
+        return r;
+    }
+    r = check_schema(v);
+    if (r == 0) {
+        verify_limit_begin(v);
+        r = tell_rows(v, v->db,
+                      "SELECT CASE WHEN integrity_check <> 'ok' THEN integrity_check END"
+                      " FROM pragma_integrity_check(101)",
+                      VERIFY_KIND_DAMAGE, "integrity check");
+        verify_limit_end(v);
+    }
+    /* With other tables the questions below would not mean what they say. */
+    if (r != 0 || v->kinds[VERIFY_KIND_SCHEMA] > 0) {
+        return r;
+    }
+    r = verify_rows(v);
+    return r == 0 ? verify_counters(v) : r;
+}
+
+/* file:PATH?readonly_shm=1 with what would be syntax escaped. False: too long. */
+static bool make_uri(const char *path, char *out, size_t size)
+{
+    static const char hex[] = "0123456789ABCDEF";
+    struct buf b;
+    buf_init(&b, size - 1);
+    buf_put_cstr(&b, "file:");
+    for (const char *p = path; *p != '\0'; p++) {
+        unsigned char c = (unsigned char)*p;
+        if (c == '?' || c == '#' || c == '%' || c < ' ') {
+            buf_put_char(&b, '%');
+            buf_put_char(&b, hex[c >> 4]);
+            buf_put_char(&b, hex[c & 15]);
+        } else {
+            buf_put_char(&b, *p);
+        }
+    }
+    buf_put_cstr(&b, "?readonly_shm=1");
+    bool fits = !b.failed;
+    if (fits) {
+        memcpy(out, b.ptr, b.len);
+        out[b.len] = '\0';
+    }
+    buf_free(&b);
+    return fits;
+}
+
+static int open_read_only(const char *path, struct sqlite3 **out, struct err *e)
+{
+    char uri[VERIFY_PATH_MAX];
+    const char *vfs = verify_vfs();
+    *out = NULL;
+    if (vfs == NULL) {
+        return err_set(e, ERR_NO_MEMORY, "no memory for the read-only VFS");
+    }
+    if (!make_uri(path, uri, sizeof uri)) {
+        return err_set(e, ERR_IO, "the path of %s is too long", STORE_FILE);
+    }
+    int flags =
+        SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE;
+    int rc = sqlite3_open_v2(uri, out, flags, vfs);
+    if (rc == SQLITE_OK) {
+        (void)sqlite3_extended_result_codes(*out, 1);
+        (void)sqlite3_busy_timeout(*out, 1000);
+        (void)sqlite3_db_config(*out, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+        (void)sqlite3_db_config(*out, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+        (void)sqlite3_db_config(*out, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+        rc = sqlite3_exec(*out,
+                          "PRAGMA temp_store=MEMORY; PRAGMA cache_size=-8192;"
+                          "PRAGMA cell_size_check=ON",
+                          NULL, NULL, NULL);
+    }
+    if (rc == SQLITE_OK) {
+        return 0;
+    }
+    return *out == NULL ? err_set(e, ERR_NO_MEMORY, "no memory to open %s", STORE_FILE)
+                        : store_err(e, *out, "open the database");
+}
+
+/* ---- what lies beside it ---- */
+
+/* What changes when a server comes, works or goes. */
+struct signature {
+    bool db, wal, journal;
+    uint64_t db_size, wal_size, journal_size, inode;
+    unsigned char db_head[100];
+    unsigned char wal_head[32];
+    unsigned char journal_head[28];
+};
+
+static int look_at(const char *path, const char *suffix, struct os_stat *st, unsigned char *head,
+                   size_t n, bool *there, struct err *e)
+{
+    char name[VERIFY_PATH_MAX];
+    int length = snprintf(name, sizeof name, "%s%s", path, suffix);
+    memset(st, 0, sizeof *st);
+    *there = false;
+    if (length < 0 || (size_t)length >= sizeof name) {
+        return err_set(e, ERR_IO, "the path of %s is too long", STORE_FILE);
+    }
+    int fd = os_open(name, O_RDONLY, 0);
+    if (fd == -ENOENT) {
+        return 0;
+    }
+    if (fd < 0) {
+        return err_os(e, fd, "open", name);
+    }
+    int64_t r = os_fstat(fd, st);
+    r = r == 0 ? os_pread_full(fd, head, n, 0) : r;
+    (void)os_close(fd); /* read only */
+    *there = r >= 0;
+    return r < 0 ? err_os(e, (int)r, "read", name) : 0;
+}
+
+static int sign(const char *path, struct signature *s, struct err *e)
+{
+    struct os_stat st;
+    memset(s, 0, sizeof *s);
+    int r = look_at(path, "", &st, s->db_head, sizeof s->db_head, &s->db, e);
+    s->db_size = st.size;
+    s->inode = st.inode;
+    if (r == 0) {
+        r = look_at(path, "-wal", &st, s->wal_head, sizeof s->wal_head, &s->wal, e);
+        s->wal_size = st.size;
+    }
+    if (r == 0) {
+        r = look_at(path, "-journal", &st, s->journal_head, sizeof s->journal_head, &s->journal, e);
+        s->journal_size = st.size;
+    }
+    return r;
+}
+
+/* What the files say before SQLite is asked. True: there is no more to check. */
+static bool check_files(struct verify_run *v, const struct signature *s)
+{
+    static const unsigned char magic[8] = {0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7};
+    static const unsigned char none[4];
+    if (s->db_size == 0) {
+        if (s->wal_size > 0) {
+            verify_tell(v, VERIFY_KIND_DAMAGE, "%s is %s, but there is a WAL beside it", STORE_FILE,
+                        s->db ? "empty" : "missing");
+        }
+        v->result->absent = s->wal_size == 0;
+        return true;
+    }
+    /* The database is made in rollback mode, as one transaction over an empty file. */
+    if (s->journal_size < sizeof s->journal_head ||
+        memcmp(s->journal_head, magic, sizeof magic) != 0) {
+        return false;
+    }
+    if (memcmp(s->journal_head + 16, none, sizeof none) == 0) {
+        v->result->absent = true;
+        return true;
+    }
+    verify_tell(v, VERIFY_KIND_DAMAGE,
+                "%s-journal is a rollback journal that must be played back; a start does that",
+                STORE_FILE);
+    return true;
+}
+
+static int run_once(struct verify_run *v, const char *path, const struct signature *before)
+{
+    if (check_files(v, before)) {
+        return 0;
+    }
+    int r = open_read_only(path, &v->db, v->e);
+    if (r == 0) {
+        r = check_all(v);
+    }
+    if (v->db != NULL && verify_vfs_unread(v->db) && (r == ERR_CORRUPT || r == 0)) {
+        r = err_set(v->e, ERR_IO, "%s could not be read", STORE_FILE);
+    }
+    (void)sqlite3_close(v->db);
+    v->db = NULL;
+    return r;
+}
+
+/* Whether what was found may be no more than the work of a server that came meanwhile. */
+static bool disturbed(const struct verify_run *v, const char *path, const struct signature *before,
+                      int r)
+{
+    struct signature after;
+    if (v->result->live || (r == 0 && v->result->violations == 0)) {
+        return false;
+    }
+    return sign(path, &after, NULL) != 0 || memcmp(&after, before, sizeof after) != 0;
+}
+
+int store_verify(const char *data, void (*found)(void *ctx, const char *text), void *ctx,
+                 struct store_verify_result *out, struct err *e)
+{
+    char path[VERIFY_PATH_MAX];
+    int r = VERIFY_AGAIN;
+    int n = snprintf(path, sizeof path, "%s/%s", data, STORE_FILE);
+    if (n < 0 || (size_t)n >= sizeof path) {
+        return err_set(e, ERR_IO, "the path of the data directory is too long");
+    }
+    for (int i = 0; i < TRIES && r == VERIFY_AGAIN; i++) {
+        struct verify_run v = {.result = out, .e = e};
+        struct signature before;
+        memset(out, 0, sizeof *out);
+        r = sign(path, &before, e);
+        r = r == 0 ? run_once(&v, path, &before) : r;
+        if (r != VERIFY_AGAIN && i + 1 < TRIES && disturbed(&v, path, &before, r)) {
+            r = VERIFY_AGAIN;
+        }
+        r = r == 0 ? tell_all(&v, found, ctx) : r;
+        buf_free(&v.told);
+    }
+    return r == VERIFY_AGAIN ? err_set(e, ERR_IO, "%s is in use and could not be read", STORE_FILE)
+                             : r;
+}
