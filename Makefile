@@ -128,10 +128,10 @@ unit: $(UNIT_BIN)
 
 # ---- crash tests and fuzz targets: whole-program C tests over the model disk ----
 CRASH_BIN := $(patsubst tests/crash/%.c,$(B)/crash/%,$(sort $(wildcard tests/crash/crash_*.c)))
-$(B)/crash/%: $(B)/obj/tests/crash/%.o $(TESTLIB) $(call libs_for,journal)
+$(B)/crash/%: $(B)/obj/tests/crash/%.o $(TESTLIB) $(call libs_for,store)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CC) -o $@ $< $(TESTLIB) $(call libs_for,journal) $(ALL_LDFLAGS) $(LIBS) -lm
+	$(Q)$(CC) -o $@ $< $(TESTLIB) $(call libs_for,store) $(ALL_LDFLAGS) $(LIBS) -lm
 
 FUZZ_BIN := $(patsubst tests/fuzz/fuzz_%.c,$(B)/fuzz/%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
 $(B)/fuzz/%: $(B)/obj/tests/fuzz/fuzz_%.o $(call libs_for,main)
@@ -152,7 +152,8 @@ $(B)/bench/%: $(B)/obj/bench/%.o $(call libs_for,store)
 
 # What measures a higher layer links it too.
 BENCH_LIBS_encodebench = $(call libs_for,sink) $(LIBS)
-$(B)/bench/encodebench: $(call libs_for,sink)
+BENCH_LIBS_drainbench = $(call libs_for,sink) $(LIBS)
+$(B)/bench/encodebench $(B)/bench/drainbench: $(call libs_for,sink)
 
 .PHONY: install
 install: $(B)/tallyman $(B)/tallyman-engine

@@ -3,7 +3,8 @@
  *   1. the first connection starts the engine on DIR/data, and has the role `writer`
  *   2. database, table and view are made when they are missing (base/events_schema.h)
  *   3. system tables are dropped but for those that only list the language: the others tell of
- *      other projects' queries and parts. They are in memory and come back with each start
+ *      other projects' queries and parts; so are the information schemas. They are in memory and
+ *      come back with each start
  *   4. the self-test, as a project that has no rows: every way to other rows must be closed, both by
  *      the engine's rights and by the gate
  *
@@ -21,6 +22,7 @@
 #include "base/log.h"
 #include "engine/code.h"
 #include "engine/run.h"
+#include "os/os.h"
 
 #define VIEW_VERSION "tallyman view 1"
 
@@ -80,6 +82,28 @@ static int make_tables(struct engine *engine, struct err *e)
     return r;
 }
 
+/* Where the events' parts lie: run.c syncs that directory after an insert. */
+static int find_table(struct engine *engine, struct err *e)
+{
+    struct buf path = {0};
+    int r = statement(engine,
+                      "SELECT data_paths[1] FROM system.tables WHERE database = '" EVENTS_DATABASE
+                      "' AND name = '" EVENTS_TABLE "'",
+                      &path, e);
+
+    if (r == 0 && (path.len < 2 || path.len > sizeof engine->table_dir)) {
+        r = err_set(e, ERR_IO, "the engine does not say where the events lie");
+    }
+    if (r == 0) {
+        memcpy(engine->table_dir, path.ptr, path.len - 1); /* without the line end */
+        engine->table_dir[path.len - 1] = '\0';
+        r = os_sync_dir(engine->table_dir);
+        r = r != 0 ? err_os(e, r, "sync", engine->table_dir) : 0;
+    }
+    buf_free(&path);
+    return r;
+}
+
 static int drop_system_tables(struct engine *engine, struct err *e)
 {
     struct buf names = {0};
@@ -98,6 +122,12 @@ static int drop_system_tables(struct engine *engine, struct err *e)
         rest = slice_from(rest, n + 1);
     }
     buf_free(&names);
+    if (r == 0) {
+        r = statement(engine, "DROP DATABASE IF EXISTS information_schema SYNC", NULL, e);
+    }
+    if (r == 0) {
+        r = statement(engine, "DROP DATABASE IF EXISTS INFORMATION_SCHEMA SYNC", NULL, e);
+    }
     return r;
 }
 
@@ -139,12 +169,11 @@ static const struct {
     {"SELECT * FROM system.parts LIMIT 1", NULL},
     {"SELECT * FROM system.processes LIMIT 1", NULL},
     {"SELECT * FROM information_schema.tables LIMIT 1", NULL},
+    {"SELECT * FROM INFORMATION_SCHEMA.COLUMNS LIMIT 1", NULL},
     {"SELECT count() FROM events", "0\n"},
     {"SELECT count() FROM q.events", "0\n"},
     {"SELECT count() FROM merge('q', 'events')", "0\n"},
-    {"SELECT count() FROM system.tables WHERE database NOT IN ('q', 'system', "
-     "'information_schema', 'INFORMATION_SCHEMA')",
-     "0\n"},
+    {"SELECT count() FROM system.tables WHERE database NOT IN ('q', 'system')", "0\n"},
     {"SELECT length(currentRoles()), currentUser(), getSetting('readonly')", "0\tdefault\t1\n"},
 };
 
@@ -236,6 +265,9 @@ int boot_start(struct engine *engine, struct err *e)
         return r;
     }
     r = make_tables(engine, e);
+    if (r == 0) {
+        r = find_table(engine, e);
+    }
     if (r == 0) {
         r = drop_system_tables(engine, e);
     }

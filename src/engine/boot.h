@@ -9,6 +9,7 @@
 
 struct engine {
     struct library_conn base; /* keeps the engine running while others come and go */
+    char table_dir[256];      /* of the events, from where the process works */
     bool open;                /* projects may query */
     char closed_reason[512];  /* else why not */
 };

@@ -68,6 +68,8 @@ const char *code_name(unsigned code)
         return "INCORRECT_DATA";
     case CODE_READONLY:
         return "READONLY";
+    case CODE_CANNOT_FSYNC:
+        return "CANNOT_FSYNC";
     case CODE_REQUIRED_PASSWORD:
         return "REQUIRED_PASSWORD";
     case CODE_MEMORY_LIMIT:

@@ -256,6 +256,7 @@ static bool take_headers(struct http_request *req, struct exchange *x, struct qu
 {
     struct query_limits limits = {0};
     struct slice value = {0};
+    unsigned count = 0;
 
     if (x->query.database.len == 0 && http_header(req, "x-clickhouse-database", &value, NULL)) {
         x->query.database = value;
@@ -266,8 +267,12 @@ static bool take_headers(struct http_request *req, struct exchange *x, struct qu
     if (!take_encoding(req, x, e)) {
         return false;
     }
-    if (!http_header(req, ENGINE_PROJECT_HEADER, &value, NULL)) {
+    if (!http_header(req, ENGINE_PROJECT_HEADER, &value, &count)) {
         return true;
+    }
+    if (count != 1) {
+        query_fail(e, CODE_BAD_ARGUMENTS, "the project is named more than once");
+        return false;
     }
     (void)http_header(req, ENGINE_TIME_HEADER, &limits.time_ms, NULL);
     (void)http_header(req, ENGINE_ROWS_HEADER, &limits.rows_max, NULL);
@@ -299,6 +304,7 @@ static void on_head(void *ctx, struct http_request *req)
     }
     x->front = f;
     x->query.reading = http_method(req) != HTTP_POST;
+    x->query.sync_dir = f->engine->table_dir;
     if (!query_take_url(&x->query, http_query(req), http_arena(req), &e) ||
         !take_headers(req, x, &e)) {
         add_query_id(req, (struct slice){0});

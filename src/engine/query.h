@@ -34,6 +34,8 @@ struct query {
     struct library_param setting[QUERY_SETTINGS_MAX];
     size_t setting_count;
 
+    const char *sync_dir; /* synced before an insert is answered (run.c); NULL: nothing */
+
     struct slice project; /* empty: the owner asks */
     uint64_t time_ms;     /* limits of a project's query */
     uint64_t rows_max;

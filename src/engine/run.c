@@ -12,8 +12,15 @@
  * statement, which the gate refuses three times over.
  *
  * Invariant: nothing is run on a project's connection before the look has shown no role, readonly
- * = 1 and this project's name. Power failure: an INSERT is answered when the engine has synced its
- * parts (the table's settings); before that the outcome is unknown to the client, who asks again.
+ * = 1 and this project's name.
+ *
+ * Power failure: ClickHouse writes a part under a temporary name, syncs its files and its directory,
+ * renames it, and syncs the directory again; the directory that holds the new name it does not sync,
+ * and a part whose name is lost is thrown away at the next start. So after a statement that wrote
+ * rows the table's directory is synced here, and only then is it answered. (A merged part's name has
+ * old_parts_lifetime to reach the disk by itself: until then the parts it was made of are kept.)
+ * Before the answer the outcome is unknown to the client, who sends the same rows again.
+ *
  * Answers: every failure of a statement. Aborts: none. */
 #include "engine/run.h"
 
@@ -24,6 +31,7 @@
 #include "engine/code.h"
 #include "engine/gate.h"
 #include "engine/sql.h"
+#include "os/os.h"
 
 static char option_name[] = "tallyman-engine";
 static char option_path[] = "--path=../data";
@@ -281,6 +289,20 @@ static void run_statement(struct library_conn *c, struct query *q, struct run_re
     buf_free(&joined);
 }
 
+static void sync_commit(const struct query *q, struct run_result *out)
+{
+    int r;
+
+    if (out->error.code == 0 && out->answer.rows_written != 0 && q->sync_dir != NULL) {
+        r = os_sync_dir(q->sync_dir);
+        if (r != 0) {
+            query_fail(&out->error, CODE_CANNOT_FSYNC,
+                       "the table's directory could not be synced: whether the rows are kept is "
+                       "not known");
+        }
+    }
+}
+
 static void run_owner(struct query *q, struct run_result *out)
 {
     struct library_conn c = {0};
@@ -292,6 +314,7 @@ static void run_owner(struct query *q, struct run_result *out)
         run_statement(&c, q, out);
     }
     library_close(&c);
+    sync_commit(q, out);
 }
 
 void run_query(struct query *q, struct run_result *out)

@@ -5,8 +5,8 @@
  * open requests have the front's grace, then the process goes, with or without libchdb's goodbye:
  * what was acknowledged is synced, and a start after kill -9 finds it.
  *
- * A thread of its own waits on the parent's pipe. It is the last word: when the loop has not ended
- * END_MS after the parent did, the thread ends the process. */
+ * A thread of its own waits on the parent's pipe. Whatever asked for the end, the process is gone
+ * END_MS later: a thread sees to that. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -128,41 +128,60 @@ static int secret_read(const char *path, char out[SECRET_MAX], struct slice *sec
     return 0;
 }
 
-/* ---- the parent's pipe ---- */
+/* ---- the end ---- */
 
 struct parent {
     struct http_server *server;
     int fd;
 };
 
-static void *parent_wait(void *ctx)
+/* A thread that ends the process END_MS from now, should the loop not have done so: a statement that
+ * runs cannot be interrupted, and nobody waits for its answer. */
+static void *end_later(void *ctx)
 {
-    struct parent *p = ctx;
     struct epoll_event event;
     int ep = os_epoll_create();
-    char byte;
 
-    while (os_read(p->fd, &byte, 1) > 0) {
-    }
-    log_line(LOG_INFO, "engine", "the parent has gone: stopping");
-    http_stop(p->server);
+    (void)ctx;
     if (ep >= 0) {
         (void)os_epoll_wait(ep, &event, 1, END_MS); /* nothing is in it: a sleep */
     }
     _exit(0);
 }
 
-static int parent_watch(struct parent *p, struct err *e)
+static void *parent_wait(void *ctx)
+{
+    struct parent *p = ctx;
+    char byte;
+
+    while (os_read(p->fd, &byte, 1) > 0) {
+    }
+    log_line(LOG_INFO, "engine", "the parent has gone: stopping");
+    http_stop(p->server);
+    return end_later(NULL);
+}
+
+static int thread_start(void *(*run)(void *), void *ctx, struct err *e)
 {
     pthread_t thread;
-    int failed = pthread_create(&thread, NULL, parent_wait, p);
+    int failed = pthread_create(&thread, NULL, run, ctx);
 
     if (failed != 0) {
-        return err_os(e, -failed, "pthread_create", "the parent's watcher");
+        return err_os(e, -failed, "pthread_create", "a thread of the engine");
     }
     failed = pthread_detach(thread);
     ensure(failed == 0);
     return 0;
+}
+
+static void on_stopping(void *ctx)
+{
+    struct err e = {0};
+
+    (void)ctx;
+    if (thread_start(end_later, NULL, &e) != 0) {
+        log_line(LOG_WARN, "engine", "%s: a running statement may hold the end up", e.text);
+    }
 }
 
 /* ---- start ---- */
@@ -218,6 +237,7 @@ static int serve(const struct options *o, struct front *front, struct err *e)
     struct http_config config = {.limits = http_limits_default,
                                  .routes = routes,
                                  .route_count = FRONT_ROUTES,
+                                 .hooks = {.stopping = on_stopping},
                                  .handle_signals = true};
     int r = 0;
 
@@ -230,7 +250,7 @@ static int serve(const struct options *o, struct front *front, struct err *e)
     }
     if (o->parent_fd != UINT64_MAX) {
         parent.fd = (int)o->parent_fd;
-        r = parent_watch(&parent, e);
+        r = thread_start(parent_wait, &parent, e);
     }
     if (r == 0) {
         r = listen_all(parent.server, o, e);

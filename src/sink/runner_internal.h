@@ -138,6 +138,8 @@ void batch_send(struct sink *k);
 size_t solo_find(const struct sink *k, int64_t project, bool *found);
 /* Its rows were refused: its own backoff begins or grows. False: no memory. */
 bool solo_refused(struct sink *k, int64_t project, int64_t after_id, const char *why);
+/* It is sent alone from now on, and may be so at once. False: no memory. */
+bool solo_add(struct sink *k, int64_t project);
 /* Its next batches have at most so many rows. */
 void solo_set_limit(struct sink *k, int64_t project, uint32_t limit);
 void solo_delivered(struct sink *k, int64_t project, int64_t after_id);

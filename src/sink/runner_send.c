@@ -3,8 +3,8 @@
  *   delivered         recorded; the next batch may have twice the rows
  *   retry, unknown    the position is stored behind the batch; the same bytes again after the
  *                     backoff. After BATCH_TRIES_MAX tries that do not blame the destination as a
- *                     whole the batch is let go, so that others have their turn: its rows are ready
- *                     again and come back when the selection has gone round
+ *                     whole the batch is let go: its rows are ready again, and its projects are
+ *                     sent alone, so that one row that always fails holds up nobody else's
  *   retry, smaller    let go after a few tries; the next batches have half the rows
  *   rejected          each project's rows alone; refused ones wait for their own schedule
  *
@@ -62,6 +62,26 @@ static void on_delivered(struct sink *k, struct record *rec)
     batch_thaw(k);
 }
 
+/* Which project's rows are to blame is not known, so that each is sent alone from now on. */
+static void let_go(struct sink *k, const struct sink_result *r)
+{
+    const struct queue_rows *rows = &k->batch.rows;
+    bool single = rows->row[0].ev.project == rows->row[rows->count - 1].ev.project;
+    bool ok = true;
+    if (single) {
+        ok = solo_refused(k, rows->row[0].ev.project, rows->row[rows->count - 1].id, r->text);
+    }
+    for (size_t i = 0; i < rows->count && ok && !single; i++) {
+        if (i == 0 || rows->row[i].ev.project != rows->row[i - 1].ev.project) {
+            ok = solo_add(k, rows->row[i].ev.project);
+        }
+    }
+    if (!ok) {
+        log_line(LOG_WARN, k->adapter->name, "no memory to send projects alone");
+    }
+    batch_thaw(k);
+}
+
 static void on_failed(struct sink *k, const struct sink_result *r)
 {
     struct batch *b = &k->batch;
@@ -83,7 +103,7 @@ static void on_failed(struct sink *k, const struct sink_result *r)
         k->successes = 0;
         batch_thaw(k);
     } else if (b->tries >= BATCH_TRIES_MAX && !r->prepare) {
-        batch_thaw(k);
+        let_go(k, r);
     }
 }
 

@@ -1,4 +1,4 @@
-/* runner_solo: projects whose rows were refused.
+/* runner_solo: projects whose rows were refused, or may be what made batches fail.
  *
  * Such a project is left out of the common batches and sent alone: a batch of at most BATCH_SMALL
  * rows at first, each refusal followed by the project's own backoff, each success by the next batch
@@ -65,6 +65,16 @@ bool solo_refused(struct sink *k, int64_t project, int64_t after_id, const char 
         log_line(LOG_WARN, k->adapter->name, "project %lld is sent alone: %s", (long long)project,
                  why);
     }
+    return ok;
+}
+
+bool solo_add(struct sink *k, int64_t project)
+{
+    bool found;
+    sink_lock(k);
+    size_t i = solo_find(k, project, &found);
+    bool ok = found || insert(k, i, project);
+    sink_unlock(k);
     return ok;
 }
 

@@ -250,6 +250,7 @@ void checkpoint_committed(struct checkpointer *c, uint64_t frames)
         c->moved = 0;
     }
     c->frames = frames;
+    c->complete_at = UINT64_MAX; /* a WAL that began anew may be as long as the one before */
     waiting = frames > c->moved ? frames - c->moved : 0;
     if (waiting >= c->frames_max / 4 || over_limit(c)) {
         c->want = true;

@@ -7,7 +7,7 @@
  * turn.c. A statement text that does not compile is a bug unless the file is broken. */
 #include "store/db.h"
 
-#include <limits.h>
+#include <pthread.h>
 
 #include "base/ensure.h"
 
@@ -87,12 +87,21 @@ static int settings(struct sqlite3 *db, int cache_kib, struct err *e)
                            e);
 }
 
+/* SQLite's own count of memory in use costs a lock at every allocation, and nobody reads it. Only
+ * possible before SQLite is first used; else the count stays, which does no harm. */
+static void configure(void)
+{
+    (void)sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
+}
+
 int db_open(const char *path, int flags, int cache_kib, struct sqlite3 **out, struct err *e)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct sqlite3 *db = NULL;
     int r = 0;
 
     *out = NULL;
+    pthread_once(&once, configure);
     if (sqlite3_open_v2(path, &db, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE, NULL) !=
         SQLITE_OK) {
         r = db == NULL ? err_set(e, ERR_NO_MEMORY, "open %s: out of memory", path)

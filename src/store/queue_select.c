@@ -282,15 +282,19 @@ static int choose(struct choice *c, struct err *e)
 {
     struct visit *ring = NULL;
     size_t count = 0;
+    size_t sharing;
     uint32_t share;
     int r = list_ring(c, &ring, &count, e);
 
     if (r < 0 || count == 0) {
         return r;
     }
-    share = count < c->events_max ? c->events_max / (uint32_t)count : 1;
-    for (size_t i = 0; r == 0 && i < count && !full(c); i++) {
-        r = take(c, &ring[i], share, c->sel->bytes_soft / count, e);
+    /* What lies before the cursor comes last, and has no share: a front of events that the far side
+     * refuses would otherwise be in every batch. */
+    sharing = count > 1 && ring[count - 1].until != INT64_MAX ? count - 1 : count;
+    share = sharing < c->events_max ? c->events_max / (uint32_t)sharing : 1;
+    for (size_t i = 0; r == 0 && i < sharing && !full(c); i++) {
+        r = take(c, &ring[i], share, c->sel->bytes_soft / sharing, e);
     }
     for (size_t i = 0; r == 0 && i < count && !full(c); i++) {
         r = take(c, &ring[i], c->events_max, c->sel->bytes_soft, e);

@@ -90,7 +90,14 @@ def test_general_help_names_every_verb():
     (["replay", "--last", "5", "--limit", "5"], b"--last excludes"),
     (["replay", "--last", "5", "--url", "http://127.0.0.1:1"], b"Unix socket only"),
     (["replay", "file"], b'unexpected argument "file"'),
-    (["status", "--url", "http://h"], b"unknown option --url"),
+    (["status", "--url", "h"], b"--url: must begin with http:// or https://"),
+    (["project"], b"create ID | list | show ID is missing"), (["project", "make", "demo"], b"create ID, list, or show ID"),
+    (["project", "create"], b"create ID, list, or show ID"), (["project", "list", "demo"], b"create ID, list, or show ID"),
+    (["key", "list"], b"revoke PROJECT KEY is missing"), (["key", "revoke", "demo"], b"revoke PROJECT KEY"),
+    (["key", "list", "demo", "1"], b"revoke PROJECT KEY"),
+    (["query", "select 1"], b"--project: must be given"),
+    (["query", "select 1", "--project", "demo", "--format", "xml"], b"--format: must be table, json, ndjson or csv"),
+    (["rejected"], b"--project: must be given"),
     (["status", "--data", "d" * 120], b"longer than the 107 bytes"),
     (["streams", "--url", "h"], b"--url: must begin with http:// or https://"),
     (["replay", "--url", "h"], b"--url: must begin with http:// or https://"),
@@ -851,7 +858,7 @@ def test_status_of_a_server_in_trouble(tmp_path, options):
         state["journal"].update(poisoned=False, no_space=True, cause="12 MiB left")
         done = run("status", *fake.options, *options)
         assert done.returncode == 0
-        assert b"out of space, appends wait: 12 MiB left" in done.stderr
+        assert b"out of space, intake waits: 12 MiB left" in done.stderr
 
 
 @pytest.mark.parametrize("answer, words", [

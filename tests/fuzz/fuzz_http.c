@@ -217,10 +217,18 @@ static void serve(const char *p, size_t n, struct cuts cuts, struct buf *out)
          .body_max_bytes = 1024,
          .on_request = on_echo},
         {.path = "/d", .methods = HTTP_POST, .body_max_bytes = 512, .on_request = on_held},
+        {.path = "/p/*/x",
+         .methods = HTTP_GET | HTTP_POST,
+         .auth = HTTP_AUTH_OPEN,
+         .shape = HTTP_SHAPE_SEGMENT,
+         .body_max_bytes = 512,
+         .on_request = on_echo,
+         .slash_too = true,
+         .cors = true},
     };
     struct http_config config = {.limits = http_limits_default,
                                  .routes = routes,
-                                 .route_count = 2,
+                                 .route_count = sizeof routes / sizeof routes[0],
                                  .hooks = {.turn = on_turn}};
     struct err e = {0};
 

@@ -23,7 +23,7 @@ struct store_run {
 struct store_scenario {
     const char *name;
     void (*run)(struct store_run *run);
-    bool made; /* the database and both projects are there when it begins */
+    bool made;               /* the database and both projects are there when it begins */
     uint64_t capacity_bytes; /* of the disk, 0: no limit */
     unsigned exhaustive_max; /* pending items up to which all subsets are tried */
     unsigned samples;        /* of the subsets of more */

@@ -14,11 +14,11 @@
  * and JSON, told by its bracket, ends it. What is left is for the JSON reader to refuse.
  *
  * Hints, the first known one counts: query `compression`, form `compression`, header
- * Content-Encoding. In the two parameters unknown names are passed over, as PostHog does. The header
- * is read as a list; parameters (";q=1"), identity and empty items do not count. Two codings at once
- * (a bomb in a bomb, case C41) and codings that exist but are not supported are 415. A name that is
- * no coding at all ("utf-8" is seen) is 415 where a protocol is strict (v1, native) or where it stands
- * beside another, and passed over elsewhere.
+ * Content-Encoding. In the two parameters unknown names are passed over, as PostHog does. The
+ * header is read as a list; parameters (";q=1"), identity and empty items do not count. Two codings
+ * at once (a bomb in a bomb, case C41) and codings that exist but are not supported are 415. A name
+ * that is no coding at all ("utf-8" is seen) is 415 where a protocol is strict (v1, native) or
+ * where it stands beside another, and passed over elsewhere.
  *
  * Every stage's output is bounded by decoded_bytes_max, stages free their input, and there are at
  * most five. Answers: see decode.h; nothing here stops the server or aborts on input. */

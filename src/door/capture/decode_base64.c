@@ -1,8 +1,8 @@
 /* decode_base64: base64 as released SDKs and the browsers and proxies around them have sent it
  * (spec/capture.md A2 steps 2, 3 and 6, cases C04, C05).
  *
- * Taken besides RFC 4648 section 4: the URL-safe alphabet (section 5), mixed too; missing padding; a
- * space for '+', as form decoding leaves it; %2B %2F %3D %20 of text that was never form-decoded;
+ * Taken besides RFC 4648 section 4: the URL-safe alphabet (section 5), mixed too; missing padding;
+ * a space for '+', as form decoding leaves it; %2B %2F %3D %20 of text that was never form-decoded;
  * CR, LF and tab. Behind '=' only padding may follow. One character left over (6 bits) is a cut
  * text and refused; bits left over in the last one are not looked at.
  *

@@ -1,11 +1,12 @@
 /* decode_form: form bodies (spec/capture.md A2 steps 2 and 3, cases C04, C05, C53).
  *
- * data=<percent-encoded base64 or JSON>, beside it _, ip, ver, compression. Whether a body is a form
- * is told by its content: Rudder's node library declares JSON as a form, beacons declare forms as
- * text (spec/client-wire.md 1.9). JSON that holds "&ip=" is no form: JSON begins with a bracket.
+ * data=<percent-encoded base64 or JSON>, beside it _, ip, ver, compression. Whether a body is a
+ * form is told by its content: Rudder's node library declares JSON as a form, beacons declare forms
+ * as text (spec/client-wire.md 1.9). JSON that holds "&ip=" is no form: JSON begins with a bracket.
  *
  * Of a repeated field the first counts. A broken percent escape stays as it is, as browsers decode
- * it; whether the text then means anything is for the JSON reader to say. Answers: ERR_NO_MEMORY. */
+ * it; whether the text then means anything is for the JSON reader to say. Answers: ERR_NO_MEMORY.
+ * */
 #include "door/capture/decode_internal.h"
 
 #define SNIFF_BYTES 128

@@ -6,14 +6,14 @@
  *
  * What counts as whole: one or more gzip members, each with its right CRC-32 and length (RFC 1952
  * section 2.2: members concatenate), then nothing, or zero bytes (padding, as gzip(1) takes it).
- * Anything else behind the last member is refused: it could be a member that lost its beginning, and
- * taking the rest for everything would lose events.
+ * Anything else behind the last member is refused: it could be a member that lost its beginning,
+ * and taking the rest for everything would lose events.
  *
  * Bombs (case C41): the output is never larger than
  *     min(bytes_max, max(RATIO_FREE_BYTES, RATIO_MAX * length of the input)),
  * and the buffer grows in steps with what is there, so a small body costs little memory whatever it
- * claims. deflate can reach 1032 to 1; batches of SDK events, where each has a UUID of its own, stay
- * below 100 to 1. Memory besides the output: zlib's state and window, about 40 KiB.
+ * claims. deflate can reach 1032 to 1; batches of SDK events, where each has a UUID of its own,
+ * stay below 100 to 1. Memory besides the output: zlib's state and window, about 40 KiB.
  *
  * Answers: ERR_INVALID_ENCODING (400), ERR_BODY_TOO_LARGE (413), ERR_NO_MEMORY. Nothing here stops
  * the server or aborts on input. */
@@ -94,10 +94,8 @@ static int start(struct inflater *f, const char *stage, struct slice in, uint64_
         .bytes_max = bytes_max,
         .limit = bytes_max < bound ? bytes_max : bound,
     };
-    if (f->limit > SIZE_MAX / 4) {
-        f->limit = SIZE_MAX / 4;
-    }
-    out->limit = (size_t)f->limit;
+    static_assert(SIZE_MAX >= UINT64_MAX, "a limit is a size");
+    out->limit = f->limit;
     /* Negative window bits: raw deflate. */
     int r = inflateInit2(&f->z, -MAX_WBITS);
     ensure(r == Z_OK || r == Z_MEM_ERROR);
@@ -132,11 +130,12 @@ static int inflate_failed(const struct inflater *f, int r, struct err *e)
     if (r == Z_MEM_ERROR) {
         return err_set(e, ERR_NO_MEMORY, "%s: no memory to decompress", f->stage);
     }
-    if (r == Z_DATA_ERROR || r == Z_NEED_DICT) {
+    if (r == Z_DATA_ERROR) {
         return err_set_at(e, ERR_INVALID_ENCODING, f->at, "%s: %s at byte %zu", f->stage,
                           f->z.msg != NULL ? f->z.msg : "broken data", f->at);
     }
-    ensure(r == Z_OK || r == Z_BUF_ERROR);
+    /* No input is left, and room there was: Z_OK always means progress. */
+    ensure(r == Z_BUF_ERROR);
     return err_set_at(e, ERR_INVALID_ENCODING, f->in.len,
                       "%s: the stream ends at byte %zu in the middle of its data", f->stage,
                       f->in.len);
@@ -164,7 +163,7 @@ static int inflate_blocks(struct inflater *f, struct err *e)
             return too_large(f, e);
         }
         f->out->len += made;
-        if (r != Z_STREAM_END && (r != Z_OK || (taken == 0 && made == 0))) {
+        if (r != Z_STREAM_END && r != Z_OK) {
             return inflate_failed(f, r, e);
         }
     }

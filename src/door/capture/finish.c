@@ -167,7 +167,7 @@ static void submit(struct capture_batch *b)
     size_t count = 0;
     for (size_t i = 0; i < b->count; i++) {
         if (b->event[i].outcome != CAPTURE_DROPPED) {
-            bytes += b->event[i].ev.text.len;
+            bytes += b->event[i].ev.text.len + b->event[i].ev.envelope.len;
             count++;
         }
     }

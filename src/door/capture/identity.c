@@ -2,8 +2,8 @@
  *
  * Invariants: identity_derive is part of what is stored for ever. A receipt of last year must be
  * found by the message id of today's repeat, so its input and its layout never change (the tests
- * hold known answers). Answers: false for what is no UUID, ERR_IO without random bytes. Nothing here
- * stops the server or aborts on input. */
+ * hold known answers). Answers: false for what is no UUID, ERR_IO without random bytes. Nothing
+ * here stops the server or aborts on input. */
 #include "door/capture/identity.h"
 
 #include "base/ensure.h"

@@ -1,9 +1,9 @@
 /* identity: the UUID that an event is known by, for ever, within its project
  * (spec/capture-delivery.md "Times", spec/capture.md B3, cases C14, C16).
  *
- * Text forms: the canonical 36 characters in either case (all doors), and for PostHog the forms that
- * its own server takes too: 32 digits, braces, "urn:uuid:". Every version and variant is taken; an
- * id is only compared, never interpreted.
+ * Text forms: the canonical 36 characters in either case (all doors), and for PostHog the forms
+ * that its own server takes too: 32 digits, braces, "urn:uuid:". Every version and variant is
+ * taken; an id is only compared, never interpreted.
  *
  * None of this allocates or blocks; any thread. */
 #ifndef DOOR_CAPTURE_IDENTITY_H

@@ -16,8 +16,8 @@
  * Strict, because its callers are people's own programs, which can be put right: unknown and
  * repeated members, wrong types, texts that are no text (lone surrogates, NUL, bytes that are no
  * UTF-8) are 400 with the index of the event and the name of the member, and nothing of the request
- * is stored (spec/capture-delivery.md, decisions). null is a wrong type too. The text of an event is
- * kept as it came.
+ * is stored (spec/capture-delivery.md, decisions). null is a wrong type too. The text of an event
+ * is kept as it came.
  *
  * The project is the path's; source is the body's, else the name of the key (finish.c). */
 #include "door/capture/identity.h"
@@ -99,7 +99,8 @@ static void show(char out[33], struct slice name)
 
 enum fault { FAULT_NONE, FAULT_UNKNOWN, FAULT_REPEATED };
 
-/* A closed object: every member must be one of the n names, once. *name is the first one at fault. */
+/* A closed object: every member must be one of the n names, once. *name is the first one at fault.
+ * */
 static enum fault take_members(struct slice object, const struct slice *names, size_t n,
                                struct slice *values, struct slice *name)
 {

@@ -48,7 +48,8 @@ void posthog_read(struct slice object, struct posthog_object *out)
 bool posthog_is(struct slice value, const char *text)
 {
     struct slice inner;
-    return json_string_raw(value, &inner) && json_string_is(inner, slice_cstr(text));
+    return value.len > 0 && json_string_raw(value, &inner) &&
+           json_string_is(inner, slice_cstr(text));
 }
 
 /* Times are short: an escape in one is resolved into a little room of its own. */

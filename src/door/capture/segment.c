@@ -1,8 +1,8 @@
 /* segment: the bodies of Segment's HTTP API (spec/capture.md B, spec/client-wire.md 4).
  *
  * Two shapes. A call is one event, and its path says of which type; a batch is
- * {"batch":[...],"writeKey","sentAt","context","integrations"}, and each item says its type. The key
- * may stand behind the events, so all of the batch is looked at first.
+ * {"batch":[...],"writeKey","sentAt","context","integrations"}, and each item says its type. The
+ * key may stand behind the events, so all of the batch is looked at first.
  *
  * What becomes of an item, as people know it from Segment's warehouses, whose tables per type are
  * here the column `type`:
@@ -16,16 +16,16 @@
  *
  * and every one needs userId or anonymousId (numbers count, as they are written). Nothing is
  * invented: a page is no "$pageview". The message id is the identity, in its project and source
- * (finish.c); Segment's limits of 32 KB an event, 500 KB and 2500 events a batch are not ours (cases
- * C47), and who sent it is never asked (cases C50).
+ * (finish.c); Segment's limits of 32 KB an event, 500 KB and 2500 events a batch are not ours
+ * (cases C47), and who sent it is never asked (cases C50).
  *
  * The context and integrations of a batch belong to each of its events, whose own members win. They
  * are not merged here, so that the stored text stays what came: each event carries them in its
  * `envelope`, and the sink merges. Because one context of a batch is stored as often as there are
  * events, what a request makes of it is bounded like a decoded body.
  *
- * A bad item is rejected alone, with its reason, and the others are kept (cases C13, C14): SDKs drop
- * a whole batch on 400. A bad call is a 400. Segment itself answers 200 and drops it later. */
+ * A bad item is rejected alone, with its reason, and the others are kept (cases C13, C14): SDKs
+ * drop a whole batch on 400. A bad call is a 400. Segment itself answers 200 and drops it later. */
 #include "door/capture/internal.h"
 #include "door/capture/segment_fields.h"
 #include "json/read.h"

@@ -87,8 +87,8 @@ const char *segment_id(struct capture_batch *b, struct slice value, const char *
 }
 
 /* Two ids that differ must stay two, or the second event would be taken for a repeat of the first
- * and be lost. So an id that loses something as the text of a column (lone surrogates, NUL) is taken
- * as its JSON spelling. */
+ * and be lost. So an id that loses something as the text of a column (lone surrogates, NUL) is
+ * taken as its JSON spelling. */
 static bool exact(struct slice value, struct slice *out)
 {
     unsigned flaws = 0;

@@ -61,8 +61,8 @@ struct segment_object {
 };
 void segment_read(struct slice object, struct segment_object *out);
 
-/* The functions below answer NULL, or what is wrong with the event; *memory becomes false when there
- * was none (the answer does not count then). */
+/* The functions below answer NULL, or what is wrong with the event; *memory becomes false when
+ * there was none (the answer does not count then). */
 
 /* An id: a string, or a number as it is written. Blank and absent: empty. */
 const char *segment_id(struct capture_batch *b, struct slice value, const char *bad,

@@ -31,8 +31,11 @@ static struct slice cut(struct slice s, size_t chars_max)
 static size_t sound(struct slice s)
 {
     size_t bad = s.len;
+    if (s.len == 0) {
+        return 0;
+    }
     (void)utf8_valid(s, &bad);
-    const char *nul = bad == 0 ? NULL : memchr(s.ptr, '\0', bad);
+    const char *nul = memchr(s.ptr, '\0', bad);
     return nul == NULL ? bad : (size_t)(nul - s.ptr);
 }
 
@@ -59,7 +62,7 @@ static bool mend(struct arena *a, struct slice s, struct slice *out)
             good++;
         }
         s = slice_from(s, good);
-        good = s.len == 0 ? 0 : sound(s);
+        good = sound(s);
     }
     *out = slice_of(to, n);
     return true;

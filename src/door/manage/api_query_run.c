@@ -1,9 +1,9 @@
 /* A query at the engine, on a thread of its own: what is asked, and what the answer means.
  *
- * The engine speaks ClickHouse's HTTP interface on its Unix socket; the header X-Tallyman-Project
- * makes it an isolated query of that project, and nothing else is trusted to (spec/clickhouse.md,
- * embedded engine). Limits are asked of the engine as settings and held here again: time by the
- * client's deadline, bytes while they come, rows by counting.
+ * The engine speaks ClickHouse's HTTP interface on its Unix socket; its project header makes it an
+ * isolated query of that project, and nothing else is trusted to (engine/engine_protocol.h). Limits
+ * are asked of the engine and held here again: time by the client's deadline, bytes while they
+ * come, rows by counting.
  *
  * A result counts only when the status is 200, no exception is announced in the head or at the end
  * of the body, the body is whole, and it has the format that was asked for (clickhouse.md C8). */
@@ -11,6 +11,7 @@
 
 #include "base/ensure.h"
 #include "door/manage/api_query.h"
+#include "engine/engine_protocol.h"
 #include "net/net.h"
 #include "os/os.h"
 #include "json/tolerant.h"
@@ -275,18 +276,17 @@ static bool take_bytes(void *ctx, struct slice bytes)
     return !q->body.failed;
 }
 
-static void put_settings(const struct manage_query *q, struct buf *out)
-{
-    char number[24];
+/* Decimal text of a limit, for a header. */
+struct limit_text {
+    char text[24];
+};
 
-    net_put_query(out, "default_format", slice_cstr(clickhouse_formats[q->format]));
-    (void)snprintf(number, sizeof number, "%llu",
-                   (unsigned long long)((q->m->query.time_ms + 999) / 1000));
-    net_put_query(out, "max_execution_time", slice_cstr(number));
-    (void)snprintf(number, sizeof number, "%llu", (unsigned long long)q->m->query.rows_max);
-    net_put_query(out, "max_result_rows", slice_cstr(number));
-    net_put_query(out, "wait_end_of_query", SLICE("1"));
-    buf_put_char(out, '\0');
+static struct slice limit_text(struct limit_text *t, uint64_t v)
+{
+    int n = snprintf(t->text, sizeof t->text, "%llu", (unsigned long long)v);
+
+    ensure(n > 0 && (size_t)n < sizeof t->text);
+    return slice_of(t->text, (size_t)n);
 }
 
 /* No whole answer came. */
@@ -317,20 +317,27 @@ static void judge_loss(struct manage_query *q, int r, uint64_t ms, const struct 
 
 static void ask(struct manage_query *q, struct net *net)
 {
-    const struct net_header headers[] = {{"X-Tallyman-Project", slice_cstr(q->project)},
-                                         {"Content-Type", SLICE("text/plain; charset=utf-8")}};
+    const struct manage_query_options *limits = &q->m->query;
+    struct limit_text text[3];
+    const struct net_header headers[] = {
+        {ENGINE_PROJECT_HEADER, slice_cstr(q->project)},
+        {ENGINE_TIME_HEADER, limit_text(&text[0], limits->time_ms)},
+        {ENGINE_ROWS_HEADER, limit_text(&text[1], limits->rows_max)},
+        {ENGINE_BYTES_HEADER, limit_text(&text[2], limits->bytes_max)},
+        {"Content-Type", SLICE("text/plain; charset=utf-8")}};
     struct net_answer answer = {0};
     struct buf settings = {0};
     struct err e = {0};
     uint64_t start_ns = os_clock_mono_ns();
 
-    put_settings(q, &settings);
+    net_put_query(&settings, "default_format", slice_cstr(clickhouse_formats[q->format]));
+    buf_put_char(&settings, '\0');
     struct net_request req = {.query = settings.ptr,
                               .post = true,
                               .body = buf_slice(&q->sql),
                               .headers = headers,
                               .header_count = sizeof headers / sizeof *headers,
-                              .total_ms = (unsigned)q->m->query.time_ms + GRACE_MS,
+                              .total_ms = (unsigned)limits->time_ms + GRACE_MS,
                               .answer_bytes_max = ERROR_BYTES_MAX,
                               .sink = take_bytes,
                               .sink_ctx = q,

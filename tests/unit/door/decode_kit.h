@@ -1,6 +1,6 @@
-/* What the tests of decode_body share: bodies as clients make them (with zlib's own deflate, which is
- * the other side's code), and give(), which proves what holds for every body. A body lives in memory
- * of its exact size, so that a sanitizer sees a read beside it. */
+/* What the tests of decode_body share: bodies as clients make them (with zlib's own deflate, which
+ * is the other side's code), and give(), which proves what holds for every body. A body lives in
+ * memory of its exact size, so that a sanitizer sees a read beside it. */
 #ifndef TESTS_UNIT_DOOR_DECODE_KIT_H
 #define TESTS_UNIT_DOOR_DECODE_KIT_H
 

@@ -145,7 +145,7 @@ static void test_every_path(void **state)
     }
     assert_int_equal(kit_queued(k), n);
     assert_int_equal(
-        kit_post_t(k, "/s/", "{\"api_key\":\"%T\",\"event\":\"x\",\"distinct_id\":\"d\"}"), 401);
+        kit_post_t(k, "/s/", "{\"api_key\":\"%T\",\"event\":\"x\",\"distinct_id\":\"d\"}"), 404);
     assert_int_equal(kit_queued(k), n);
 }
 

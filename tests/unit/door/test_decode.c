@@ -1,5 +1,6 @@
 /* decode_body: which stages a body goes through, by mode, hint and content (spec/capture.md A2,
- * cases C02, C04, C05, C43, C53). The stages themselves: test_decode_gzip.c, test_decode_base64.c. */
+ * cases C02, C04, C05, C43, C53). The stages themselves: test_decode_gzip.c, test_decode_base64.c.
+ * */
 #include "tests/unit/door/decode_kit.h"
 
 #define FORM_TYPE SLICE("application/x-www-form-urlencoded")
@@ -104,6 +105,26 @@ static void test_gzip_by_hint_header_and_magic(void **state)
     fresh(f, DECODE_PLAIN);
     expect_text(f, gz, gz);
     drop(gz);
+}
+
+/* What comes out of a stage and is no JSON is for the JSON reader to refuse: no stage runs twice.
+ * */
+static void test_what_is_left_over(void **state)
+{
+    struct fixture *f = *state;
+    struct slice gz = pack(SLICE("!no JSON"), GZIP);
+    struct slice zl = pack(SLICE("!no JSON"), ZLIB);
+    fresh(f, DECODE_BASE64_TOO);
+    f->how.content_encoding = SLICE("gzip");
+    expect_text(f, gz, SLICE("!no JSON"));
+    f->how.content_encoding = SLICE("deflate");
+    expect_text(f, zl, SLICE("!no JSON"));
+    expect_text(f, gz, SLICE("!no JSON")); /* the magic goes before the header */
+    f->how.content_encoding = SLICE("");
+    expect_text(f, SLICE("\xef\xbb\xbf"), SLICE("\xef\xbb\xbf"));
+    expect_text(f, SLICE("!"), SLICE("!"));
+    drop(gz);
+    drop(zl);
 }
 
 static void test_json_with_a_wrong_hint(void **state)
@@ -261,6 +282,7 @@ static void test_gzip_js_as_latin1(void **state)
     buf_put_slice(&bad, slice_from(text, 4));
     expect_error(f, buf_slice(&bad), ERR_INVALID_ENCODING,
                  "gzip-js: byte 4 is no Latin-1 character in UTF-8");
+    expect_error(f, SLICE("\x1f\xc2\x8b\x08\xc2\x41"), ERR_INVALID_ENCODING, "gzip-js: byte 4");
     /* cut in the middle of a character, and elsewhere */
     for (size_t n = 5; n < text.len; n++) {
         expect_error(f, slice_of(text.ptr, n), ERR_INVALID_ENCODING, "gzip");
@@ -335,6 +357,16 @@ static void test_the_first_field_counts(void **state)
     expect_error(f, SLICE("compression=base64&data=!"), ERR_INVALID_ENCODING, "base64: byte 0");
 }
 
+/* A form's unknown hint is none: the header's stays. */
+static void test_unknown_hint_of_a_form(void **state)
+{
+    struct fixture *f = *state;
+    fresh(f, DECODE_POSTHOG);
+    f->how.content_encoding = SLICE("base64");
+    expect_error(f, SLICE("compression=zip&data=!"), ERR_INVALID_ENCODING, "base64: byte 0");
+    expect_text(f, SLICE("compression=zip&data=eyJh"), SLICE("{\"a"));
+}
+
 static void test_forms_without_data(void **state)
 {
     struct fixture *f = *state;
@@ -343,6 +375,9 @@ static void test_forms_without_data(void **state)
     for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
         expect_error(f, slice_cstr(bodies[i]), ERR_INVALID_ENCODING, "form: there is no field");
     }
+    /* no field at all */
+    expect_text(f, SLICE("?&"), SLICE("?&"));
+    expect_text(f, SLICE("?&x=1"), SLICE("?&x=1"));
     /* A field so far behind that only the declared type makes it one. */
     struct buf far = {0};
     buf_put_cstr(&far, "lib=");
@@ -485,6 +520,7 @@ int main(void)
         TEST(test_empty),
         TEST(test_size_of_plain_bodies),
         TEST(test_gzip_by_hint_header_and_magic),
+        TEST(test_what_is_left_over),
         TEST(test_json_with_a_wrong_hint),
         TEST(test_names_of_content_encoding),
         TEST(test_refused_content_encodings),
@@ -494,6 +530,7 @@ int main(void)
         TEST(test_forms),
         TEST(test_form_that_is_compressed_as_a_whole),
         TEST(test_the_first_field_counts),
+        TEST(test_unknown_hint_of_a_form),
         TEST(test_forms_without_data),
         TEST(test_broken_escapes),
         TEST(test_data_in_the_query),

@@ -1,5 +1,5 @@
-/* base64 bodies: known answers, every variant that SDKs, browsers and proxies make of them, and what
- * is refused (spec/capture.md A2, cases C04 and C05). */
+/* base64 bodies: known answers, every variant that SDKs, browsers and proxies make of them, and
+ * what is refused (spec/capture.md A2, cases C04 and C05). */
 #include "tests/unit/door/decode_kit.h"
 
 static void hinted(struct fixture *f)

@@ -1,5 +1,5 @@
-/* gzip and deflate bodies: whole, cut at every byte, with every byte changed, several members, bombs
- * (cases C01, C41, C43, C52). */
+/* gzip and deflate bodies: whole, cut at every byte, with every byte changed, several members,
+ * bombs (cases C01, C41, C43, C52). */
 #include "tests/unit/door/decode_kit.h"
 
 /* A body of its own, to be changed. */
@@ -259,14 +259,16 @@ static void test_deflate(void **state)
     /* a preset dictionary is nobody's here: read as raw, and that it is not */
     expect_error(f, SLICE("\x78\x20\x01\x02\x03\x04"), ERR_INVALID_ENCODING, "deflate: ");
     expect_error(f, SLICE("\x78"), ERR_INVALID_ENCODING, "deflate: ");
+    /* a window that zlib does not have */
+    expect_error(f, SLICE("\x88\x1c\x01\x02\x03\x04"), ERR_INVALID_ENCODING, "deflate: ");
     buf_free(&more);
     drop(bad);
     drop(zl);
     drop(raw);
 }
 
-/* A stored block whose first two bytes are also a right zlib header, 08 1d: not the last block, then
- * bits that padding may hold. */
+/* A stored block whose first two bytes are also a right zlib header, 08 1d: not the last block,
+ * then bits that padding may hold. */
 static void test_raw_that_looks_like_zlib(void **state)
 {
     struct fixture *f = *state;

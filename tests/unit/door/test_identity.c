@@ -1,5 +1,5 @@
-/* identity: UUIDs read, derived and made (cases C14, C16). The known answers of identity_derive must
- * never change: receipts of years are found by them. */
+/* identity: UUIDs read, derived and made (cases C14, C16). The known answers of identity_derive
+ * must never change: receipts of years are found by them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

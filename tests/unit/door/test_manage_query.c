@@ -13,6 +13,7 @@ static struct {
     int result;
     char query[512];   /* of the last request */
     char project[100]; /* "" without the header */
+    char limits[100];  /* time, rows, bytes */
     struct http_request *held[MANY];
     unsigned held_count;
     bool release;
@@ -79,7 +80,7 @@ static const struct canned canned[] = {
     {"memory", 500, "241", NULL, EXCEPTION(241, "Memory limit.")},
     {"rows", 500, "396", NULL, EXCEPTION(396, "Limit for result exceeded.")},
     {"lying", 200, "62", NULL, EXCEPTION(62, "Syntax error after 200.")},
-    {"closed", 503, NULL, NULL, "the self-test has not passed\n"},
+    {"closed", 503, "344", NULL, EXCEPTION(344, "the self-test has not passed")},
     {"silent", 500, NULL, NULL, ""},
 };
 
@@ -94,6 +95,17 @@ static void engine_request(void *ctx, struct http_request *req)
     (void)snprintf(engine.query, sizeof engine.query, "%.*s", (int)http_query(req).len,
                    http_query(req).ptr);
     (void)http_header(req, "x-tallyman-project", &project, NULL);
+    engine.limits[0] = '\0';
+    for (size_t i = 0; i < 3; i++) {
+        static const char *const names[] = {"x-tallyman-time-ms", "x-tallyman-rows-max",
+                                            "x-tallyman-bytes-max"};
+        struct slice v = {0};
+        size_t at = strlen(engine.limits);
+
+        (void)http_header(req, names[i], &v, NULL);
+        (void)snprintf(engine.limits + at, sizeof engine.limits - at, "%.*s,", (int)v.len,
+                       v.len == 0 ? "" : v.ptr);
+    }
     (void)snprintf(engine.project, sizeof engine.project, "%.*s", (int)project.len,
                    project.len == 0 ? "" : project.ptr);
     for (size_t i = 0; i < sizeof canned / sizeof *canned; i++) {
@@ -233,21 +245,21 @@ static void test_formats(void **state)
     assert_string_equal(r.body.ptr, whole);
     reply_free(&r);
     assert_string_equal(engine.project, "demo");
-    assert_string_equal(engine.query, "default_format=JSON&max_execution_time=2&max_result_rows=5&"
-                                      "wait_end_of_query=1");
+    assert_string_equal(engine.query, "default_format=JSON");
+    assert_string_equal(engine.limits, "2000,5,4096,");
     r = kit_ask(k, "", QUERY, "{\"sql\":\"lines\",\"format\":\"ndjson\"}");
     expect_status(&r, 200);
     expect_in(&r, "Content-Type: application/x-ndjson\r\n");
     expect_in(&r, "Tallyman-Delivery: {\"enabled\":true,\"pending\":0,");
     assert_string_equal(r.body.ptr, "{\"a\":1}\n{\"a\":2}\n");
     reply_free(&r);
-    assert_non_null(strstr(engine.query, "default_format=JSONEachRow&"));
+    assert_string_equal(engine.query, "default_format=JSONEachRow");
     r = kit_ask(k, "", QUERY, "{\"sql\":\"csv\",\"format\":\"csv\"}");
     expect_status(&r, 200);
     expect_in(&r, "Content-Type: text/csv; charset=utf-8\r\n");
     assert_string_equal(r.body.ptr, "\"a\"\n\"1\n2\"\"\n3\"\n4\n5\n6\n7\n");
     reply_free(&r);
-    assert_non_null(strstr(engine.query, "default_format=CSVWithNames&"));
+    assert_string_equal(engine.query, "default_format=CSVWithNames");
 }
 
 static void test_refusals(void **state)
@@ -280,8 +292,9 @@ static void test_refusals(void **state)
         {"{\"sql\":\"no rows\"}", 400, "leave FORMAT"},
         {"{\"sql\":\"late\",\"format\":\"ndjson\"}", 400, "Code: 395. DB::Exception: thrown."},
         {"{\"sql\":\"closed\"}", 503,
-         "{\"error\":\"engine_unavailable\",\"message\":\"the self-test has not passed (starting: "
-         "it was killed)\"}"},
+         "{\"error\":\"engine_unavailable\",\"message\":\"Code: 344. DB::Exception: the self-test "
+         "has "
+         "not passed (starting: it was killed)\",\"code\":344}"},
         {"{\"sql\":\"silent\"}", 503, "refused without a word"},
         {"{\"sql\":\"cut\"}", 503, "the analytics engine broke off (starting: it was killed)"},
     };

@@ -276,8 +276,8 @@ static void test_bytes_that_are_no_utf8(void **state)
 static void test_uuids(void **state)
 {
     static const char *const spelled[] = {UUID, "01890A5D-AC96-774B-BCCE-B302099A8057",
-                                          "01890a5dac96774bbcceb302099a8057", "{" UUID "}",
-                                          "urn:uuid:" UUID};
+                                          "01890a5dac96774bbcceb302099a8057", ("{" UUID "}"),
+                                          ("urn:uuid:" UUID)};
     char body[300];
     char text[UUID_TEXT_LEN];
     (void)state;

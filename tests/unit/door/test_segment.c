@@ -490,38 +490,53 @@ static void test_the_context_is_bounded(void **state)
     expect_code(f, "", buf_slice(&body), 0, "");
     assert_int_equal(f->b.event[99].outcome, CAPTURE_REJECTED);
     assert_non_null(strstr(f->b.event[99].reason, "with the context of its batch, is larger"));
+    /* what is too large by itself is finish.c's to say */
+    f->c.options.event_bytes_max = sizeof TRACK("") - 2;
+    expect_code(f, "", buf_slice(&body), 0, "");
+    (void)nth(f, 99);
     buf_free(&body);
 }
 
-/* Without memory for a text the whole request is refused, and nothing of it is half there. */
+static int parse_within(struct fixture *f, const char *call, struct slice json, size_t bytes)
+{
+    forget(f);
+    f->b = (struct capture_batch){.c = &f->c, .call = slice_cstr(call), .received_ms = NOW_MS};
+    arena_init(&f->b.arena, bytes);
+    f->e = (struct err){0};
+    int r = segment_parse(&f->b, json, &f->e);
+    assert_int_equal(f->e.code, r);
+    return r;
+}
+
+/* Without memory for a text the whole request is refused. The arena refuses to hand out more than n
+ * bytes, so each n stops at another text. */
 static void test_no_memory(void **state)
 {
     struct fixture *f = *state;
-    struct slice json = SLICE(
-        "{\"writeKey\":\"\\u006b\",\"context\":{\"library\":{\"name\":\"\\u006c\"}},\"batch\":["
-        "{\"type\":\"track\",\"event\":\"\\u0078\",\"userId\":\"\\u0075\",\"anonymousId\":"
-        "\"\\u0061\","
-        "\"messageId\":\"\\u006d\",\"timestamp\":\"2026-11-30T11:00:00\\u005a\",\"sentAt\":"
-        "\"\\u0030\"},"
-        "{\"type\":\"group\",\"groupId\":\"\\u0067\",\"userId\":\"\\u0075\"},"
-        "{\"type\":\"page\",\"name\":\"\\u0067\",\"userId\":\"\\u0075\"}]}");
-    /* The arena refuses to hand out more than n bytes: each n stops at another text. */
-    size_t needed = 0;
-    expect_code(f, "", json, 0, "");
-    needed = f->b.arena.used_bytes;
-    assert_true(needed > 100);
-    for (size_t n = 1; n < needed; n++) {
-        forget(f);
-        f->b = (struct capture_batch){.c = &f->c, .call = SLICE(""), .received_ms = NOW_MS};
-        arena_init(&f->b.arena, n);
-        f->e = (struct err){0};
-        assert_int_equal(segment_parse(&f->b, json, &f->e), ERR_NO_MEMORY);
-        assert_int_equal(f->e.code, ERR_NO_MEMORY);
+    static const struct {
+        const char *call, *json;
+    } cases[] = {
+        {"", "{\"writeKey\":\"\\u006b\",\"context\":{\"library\":{\"name\":\"\\u006c\",\"version\":"
+             "\"\\u006c\"},\"sessionId\":\"\\u006c\"},\"batch\":["
+             "{\"type\":\"track\",\"event\":\"\\u0078\",\"userId\":\"\\u0075\",\"anonymousId\":"
+             "\"\\u0061\",\"messageId\":\"\\u006d\",\"timestamp\":\"2026-11-30T11:00:00\\u005a\","
+             "\"sentAt\":\"\\u0030\",\"context\":{\"library\":{\"name\":\"\\u0061\",\"version\":"
+             "\"\\u0061\"},\"sessionId\":\"\\u0061\"}},"
+             "{\"type\":\"group\",\"groupId\":\"\\u0067\",\"userId\":\"\\u0075\"},"
+             "{\"type\":\"alias\",\"previousId\":\"\\u0067\",\"userId\":\"\\u0075\"},"
+             "{\"type\":\"page\",\"name\":\"\\u0067\",\"userId\":\"\\u0075\"}]}"},
+        {"page", "{\"writeKey\":\"\\u006b\",\"userId\":\"\\u0075\"}"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct slice json = slice_cstr(cases[i].json);
+        assert_int_equal(parse_within(f, cases[i].call, json, 0), 0);
+        size_t needed = f->b.arena.used_bytes;
+        assert_true(needed > 20);
+        for (size_t n = 1; n < needed; n++) {
+            assert_int_equal(parse_within(f, cases[i].call, json, n), ERR_NO_MEMORY);
+        }
+        assert_int_equal(parse_within(f, cases[i].call, json, needed), 0);
     }
-    forget(f);
-    f->b = (struct capture_batch){.c = &f->c, .call = SLICE(""), .received_ms = NOW_MS};
-    arena_init(&f->b.arena, needed);
-    assert_int_equal(segment_parse(&f->b, json, &f->e), 0);
 }
 
 int main(void)

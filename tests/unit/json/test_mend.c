@@ -98,6 +98,7 @@ static void test_numbers(void **state)
     (void)state;
     check(SLICE("1e999"), SLICE("\"1e999\""));
     check(SLICE("[1e308,-1E+400, 2 ,1e-400]"), SLICE("[1e308,\"-1E+400\", 2 ,1e-400]"));
+    check(SLICE("[1.5e999,1.5E99,-0.25E+999]"), SLICE("[\"1.5e999\",1.5E99,\"-0.25E+999\"]"));
     check(SLICE("{\"a\":1e309,\"b\":123456789012345678901}"),
           SLICE("{\"a\":\"1e309\",\"b\":123456789012345678901}"));
     /* Numbers inside of strings are none. */

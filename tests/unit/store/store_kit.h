@@ -16,6 +16,7 @@
 
 #include "base/ensure.h"
 #include "store/internal.h"
+#include "store/reader.h"
 #include "store/schema.h"
 
 struct kit {
