@@ -69,7 +69,7 @@
     X(CLICKHOUSE_URL, clickhouse_url, TEXT, "", 0, 1000, "clickhouse-url",                         \
       "TALLYMAN_CLICKHOUSE_URL", "ClickHouse to deliver to; empty: the embedded engine")           \
     X(CLICKHOUSE_USER, clickhouse_user, TEXT, "", 0, 200, "clickhouse-user",                       \
-      "TALLYMAN_CLICKHOUSE_USER", "its user")                                                      \
+      "TALLYMAN_CLICKHOUSE_USER", "the user of clickhouse_url")                                    \
     X(CLICKHOUSE_PASSWORD_FILE, clickhouse_password_file, TEXT, "", 0, 4000,                       \
       "clickhouse-password-file", "TALLYMAN_CLICKHOUSE_PASSWORD_FILE",                             \
       "file with the password of that user")                                                       \

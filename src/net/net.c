@@ -17,9 +17,8 @@
  * and once more before the connection is used again.
  *
  * Everything here is an answer to the caller; nothing is durable; nothing stops the server. */
-#include "net/net.h"
+#include "net/net_internal.h"
 
-#include <curl/curl.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -34,17 +33,6 @@
 #define HEAD_BYTES_MAX   (64u << 10)
 #define ANSWER_BYTES_MAX (1u << 20)
 #define UPLOAD_BUFFER    (1L << 20)
-
-struct net {
-    CURLM *multi;
-    CURL *easy;
-    char *url;
-    char *unix_socket;  /* NULL: TCP */
-    bool plain;         /* no TLS: bytes behind an answer can be seen on the socket */
-    curl_socket_t kept; /* of the connection that waits for the next request, or BAD */
-    char name[128];     /* for error texts: the unix socket or scheme://host:port */
-    char detail[CURL_ERROR_SIZE];
-};
 
 /* One request under way. */
 struct exchange {
@@ -70,60 +58,6 @@ static void curl_start(void)
 
 /* ---- opening ---- */
 
-static int part_is_absent(CURLU *u, CURLUPart part)
-{
-    char *text = NULL;
-    CURLUcode c = curl_url_get(u, part, &text, 0);
-    curl_free(text);
-    return c != CURLUE_OK;
-}
-
-/* Scheme, no credentials, no query: secrets belong in headers, queries in the request. */
-static int check_url(struct net *n, const char *url, struct err *e)
-{
-    CURLU *u = curl_url();
-    char *scheme = NULL;
-    char *host = NULL;
-    char *port = NULL;
-    int r = 0;
-    if (u == NULL) {
-        return err_set(e, ERR_NO_MEMORY, "no memory for a URL");
-    }
-    if (curl_url_set(u, CURLUPART_URL, url, CURLU_NON_SUPPORT_SCHEME) != CURLUE_OK ||
-        curl_url_get(u, CURLUPART_SCHEME, &scheme, 0) != CURLUE_OK ||
-        curl_url_get(u, CURLUPART_HOST, &host, 0) != CURLUE_OK ||
-        (strcmp(scheme, "http") != 0 && strcmp(scheme, "https") != 0)) {
-        r = err_set(e, ERR_USAGE, "the URL must be http://HOST:PORT or https://HOST:PORT");
-    } else if (!part_is_absent(u, CURLUPART_USER) || !part_is_absent(u, CURLUPART_PASSWORD)) {
-        r = err_set(e, ERR_USAGE, "the URL must not hold a user name or password");
-    } else if (!part_is_absent(u, CURLUPART_QUERY) || !part_is_absent(u, CURLUPART_FRAGMENT)) {
-        r = err_set(e, ERR_USAGE, "the URL must not hold a query or fragment");
-    } else {
-        (void)curl_url_get(u, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT);
-        n->plain = strcmp(scheme, "http") == 0;
-        (void)snprintf(n->name, sizeof n->name, "%s://%.80s:%.8s", scheme, host,
-                       port == NULL ? "" : port);
-    }
-    curl_free(scheme);
-    curl_free(host);
-    curl_free(port);
-    curl_url_cleanup(u);
-    return r;
-}
-
-static int copy_target(struct net *n, const struct net_target *target, struct err *e)
-{
-    n->url = strdup(target->url);
-    if (target->unix_socket != NULL) {
-        n->unix_socket = strdup(target->unix_socket);
-        (void)snprintf(n->name, sizeof n->name, "%.120s", target->unix_socket);
-    }
-    if (n->url == NULL || (target->unix_socket != NULL && n->unix_socket == NULL)) {
-        return err_set(e, ERR_NO_MEMORY, "no memory for a target");
-    }
-    return 0;
-}
-
 int net_open(struct net **out, const struct net_target *target, struct err *e)
 {
     int once = pthread_once(&curl_once, curl_start);
@@ -136,10 +70,7 @@ int net_open(struct net **out, const struct net_target *target, struct err *e)
         return err_set(e, ERR_NO_MEMORY, "no memory for a client");
     }
     n->kept = CURL_SOCKET_BAD;
-    int r = check_url(n, target->url, e);
-    if (r == 0) {
-        r = copy_target(n, target, e);
-    }
+    int r = net_set_target(n, target, e);
     if (r == 0) {
         n->easy = curl_easy_init();
         n->multi = curl_multi_init();
@@ -567,61 +498,4 @@ int net_do(struct net *n, const struct net_request *req, struct net_answer *answ
     curl_slist_free_all(headers);
     buf_free(&url);
     return r;
-}
-
-/* ---- answers and queries ---- */
-
-void net_answer_free(struct net_answer *a)
-{
-    buf_free(&a->head);
-    buf_free(&a->body);
-    *a = (struct net_answer){0};
-}
-
-bool net_header(const struct net_answer *a, const char *name, struct slice *value)
-{
-    struct slice rest = buf_slice(&a->head);
-    size_t n = strlen(name);
-    while (rest.len != 0) {
-        const char *end = memchr(rest.ptr, '\n', rest.len);
-        ensure(end != NULL);
-        struct slice line = slice_of(rest.ptr, (size_t)(end - rest.ptr));
-        if (line.len > n + 1 && memcmp(line.ptr, name, n) == 0 && line.ptr[n] == ':') {
-            *value = slice_from(line, n + 2);
-            return true;
-        }
-        rest = slice_from(rest, line.len + 1);
-    }
-    return false;
-}
-
-static bool is_unreserved(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-           c == '.' || c == '_' || c == '~';
-}
-
-static void put_encoded(struct buf *out, struct slice s)
-{
-    static const char hex[] = "0123456789ABCDEF";
-    for (size_t i = 0; i < s.len; i++) {
-        unsigned char c = (unsigned char)s.ptr[i];
-        if (is_unreserved((char)c)) {
-            buf_put_char(out, (char)c);
-        } else {
-            buf_put_char(out, '%');
-            buf_put_char(out, hex[c >> 4]);
-            buf_put_char(out, hex[c & 15]);
-        }
-    }
-}
-
-void net_put_query(struct buf *out, const char *name, struct slice value)
-{
-    if (out->len != 0) {
-        buf_put_char(out, '&');
-    }
-    put_encoded(out, slice_cstr(name));
-    buf_put_char(out, '=');
-    put_encoded(out, value);
 }

@@ -1,4 +1,5 @@
-/* net: outgoing HTTP for the sinks and the query proxy, on libcurl. One client is used by one thread.
+/* net: outgoing HTTP for the sinks and the query proxy, on libcurl. One client is used by one
+ * thread.
  *
  * No redirects are followed, no proxies or netrc of the environment are used, answers are bounded,
  * and every wait has an end. Secrets travel in headers, never in URLs. Blocking. */

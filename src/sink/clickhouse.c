@@ -147,8 +147,8 @@ static void prepare(void *ctx, const atomic_bool *cancel, struct sink_result *re
     }
 }
 
-static void send(void *ctx, struct slice body, size_t count, const atomic_bool *cancel,
-                 struct sink_result *result)
+static void send_rows(void *ctx, struct slice body, size_t count, const atomic_bool *cancel,
+                      struct sink_result *result)
 {
     struct clickhouse *c = ctx;
     struct net_answer a;
@@ -161,4 +161,4 @@ static void send(void *ctx, struct slice body, size_t count, const atomic_bool *
 }
 
 const struct sink_adapter clickhouse_adapter = {
-    .name = "clickhouse", .encode = encode, .prepare = prepare, .send = send};
+    .name = "clickhouse", .encode = encode, .prepare = prepare, .send = send_rows};

@@ -1,14 +1,15 @@
 /* clickhouse_encode: one row of the queue as a JSONEachRow line of tallyman.events_v2.
  *
  * properties and context are String columns that hold JSON text, so integers of any size and
- * floats keep their digits, and nothing is inferred or wrapped by the far side. What goes into them:
+ * floats keep their digits, and nothing is inferred or wrapped by the far side. What goes into
+ * them:
  *
  *   type             properties                                        context
  *   capture          `properties`, with $set, $set_once, $unset of     `context`
  *                    the event's top level and $window_id (from
  *                    window_id) where it has none of that name
- *   identify, group  `traits` (where absent: `properties`), group      the item's `context` over that
- *                    also with the event's groupId                     of its batch, name by name
+ *   identify, group  `traits` (where absent: `properties`), group      the item's `context` over
+ *                    also with the event's groupId                     its batch's, name by name
  *   others           `properties`, with category (page, screen) and    the same
  *                    previousId (alias) where it has none
  *

@@ -5,11 +5,12 @@
  * comes as text/plain, as a form, with the hint in the query, in the header, or with none at all.
  * So each pass looks at the text there is now:
  *
- *   1. a form (once): on with its field `data`; its `compression` is a hint if the query has none
- *   2. gzip by magic, also as Latin-1 text (1f c2 8b): decompressed (once)
- *   3. base64 by looks (twice on the routes of DECODE_BASE64_TOO, else once): decoded; when it was
+ *   1. gzip by magic, also as Latin-1 text (1f c2 8b): decompressed (once)
+ *   2. a form (once): on with its field `data`; its `compression` is a hint if the query has none
+ *   3. the hint lz64: refused by name
+ *   4. base64 by looks (twice on the routes of DECODE_BASE64_TOO, else once): decoded; when it was
  *      hinted it must be base64, else what fails to decode is left as it is
- *   4. gzip or deflate by hint (if none was met): decompressed
+ *   5. gzip or deflate by hint (if none was met): decompressed
  *
  * and JSON, told by its bracket, ends it. What is left is for the JSON reader to refuse.
  *

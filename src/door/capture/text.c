@@ -3,6 +3,7 @@
  * The event's own text is kept byte for byte elsewhere; columns are for queries, so they hold valid
  * UTF-8 without NUL, whatever the SDK sent (ARCHITECTURE section 4). What is already so is not
  * copied. All of this answers clients; nothing stops or aborts. */
+#include "base/ensure.h"
 #include "door/capture/internal.h"
 #include "json/read.h"
 #include "json/write.h"
@@ -68,21 +69,24 @@ static bool mend(struct arena *a, struct slice s, struct slice *out)
     return true;
 }
 
+/* What json_unescape makes of the inside of a string; the inside itself when that is the same. */
 static bool unescape(struct arena *a, struct slice inner, struct slice *out)
 {
-    if (inner.len == 0 || memchr(inner.ptr, '\\', inner.len) == NULL) {
-        *out = inner;
+    *out = inner;
+    if (inner.len == 0 || (memchr(inner.ptr, '\\', inner.len) == NULL && utf8_valid(inner, NULL))) {
         return true;
     }
-    /* Unescaped text is never longer: the shortest escape of three bytes is \uXXXX. */
-    char *p = arena_alloc(a, inner.len);
+    size_t len = json_string_len(inner);
+    char *p = arena_alloc(a, len);
     if (p == NULL) {
         return false;
     }
-    struct buf b = {.ptr = p, .cap = inner.len, .limit = inner.len};
+    struct buf b = {.ptr = p, .cap = len, .limit = len};
     json_unescape(inner, &b);
-    *out = slice_of(p, b.len);
-    return !b.failed;
+    ensure(!b.failed);
+    ensure(b.len == len);
+    *out = slice_of(p, len);
+    return true;
 }
 
 struct slice capture_trim(struct slice s)

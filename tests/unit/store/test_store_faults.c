@@ -4,7 +4,7 @@
  * wrong, nothing crashes or leaks, and when the fault is gone a new open finds all that was told,
  * after a restart and after a power cut. A sync that fails loses its data, as on Linux.
  *
- *   STEP=N      every N-th call only (default 5; `make crash` and the nightly run use 1)
+ *   STEP=N      every N-th call only (default 19; scripts/crash: 1)
  *   REPRO=NAME,WAY,STICKY,CALL   one run, loudly */
 #include <errno.h>
 #include <inttypes.h>
@@ -392,7 +392,7 @@ static uint64_t step_of(void)
 {
     const char *text = getenv("STEP");
     uint64_t step = text != NULL ? strtoull(text, NULL, 10) : 0;
-    return step > 0 ? step : 5;
+    return step > 0 ? step : 19;
 }
 
 static void sweep_one(const struct store_scenario *s)

@@ -56,7 +56,7 @@ static void fixture_remove(const struct fixture *f, const char *suffix)
     assert_true(unlink(path) == 0 || errno == ENOENT);
 }
 
-static bool fixture_exists(const struct fixture *f, const char *suffix)
+FIXTURE_MAY bool fixture_exists(const struct fixture *f, const char *suffix)
 {
     char path[FIXTURE_PATH];
     fixture_path(f, suffix, path);
@@ -132,7 +132,7 @@ static struct sqlite3 *fixture_db(const struct fixture *f)
     return db;
 }
 
-static void fixture_triggers(struct sqlite3 *db, bool on)
+FIXTURE_MAY void fixture_triggers(struct sqlite3 *db, bool on)
 {
     assert_int_equal(sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_TRIGGER, (int)on, NULL),
                      SQLITE_OK);
