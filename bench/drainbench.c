@@ -2,7 +2,7 @@
  *
  * A store with ROWS events of about 700 bytes of one project, a loop that does nothing but commit,
  * the ClickHouse encoder, and a far side that takes every batch at once. So it measures selecting,
- * encoding and recording, each with its real syncs. Prints one line, `drainbench rows=... rows/s=...
+ * encoding and recording, each with its real syncs. Prints `drainbench rows=... rows/s=...
  * sent/s=... loop_us/row=... others_us/row=...`: until all is recorded, until all was taken, and
  * the CPU time of the loop's thread (recording) and of the others (sink, checkpoints), which holds
  * also on a busy machine.

@@ -1,7 +1,7 @@
 /* encodebench: how many rows of the queue a core turns into insert lines in a second.
  *
- * Prints one line a shape, `encodebench shape=... rows/s=... text=... line=... MB/s=...`: `clean` is
- * an event of about 600 bytes as posthog-js sends it, `text` one that is half prose in another
+ * Prints one line a shape, `encodebench shape=... rows/s=... text=... line=... MB/s=...`: `clean`
+ * is an event of about 600 bytes as posthog-js sends it, `text` one that is half prose in another
  * script, `mended` one with a lone surrogate. text and line are bytes in and out of a row. The best
  * of ROUNDS rounds counts; time is CPU time. */
 #include <stdio.h>

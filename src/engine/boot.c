@@ -5,8 +5,8 @@
  *   3. system tables are dropped but for those that only list the language: the others tell of
  *      other projects' queries and parts; so are the information schemas. They are in memory and
  *      come back with each start
- *   4. the self-test, as a project that has no rows: every way to other rows must be closed, both by
- *      the engine's rights and by the gate
+ *   4. the self-test, as a project that has no rows: every way to other rows must be closed, both
+ *      by the engine's rights and by the gate
  *
  * A view of another version than VIEW_VERSION is replaced. Power failure: every statement of step 2
  * is idempotent, and made durable by ClickHouse before it answers (fsync_metadata); the next start

@@ -2,11 +2,11 @@
  *
  * Process. `tallyman-engine --data DIR --library FILE [--socket PATH] [--parent-fd N] [--nice N]
  * [--memory-bytes N] [--listen HOST:PORT --secret-file FILE]`. It makes DIR (mode 0700) and what is
- * in it, and works in DIR/empty. The socket is DIR/engine.sock unless named (then it is bound by its
- * absolute path, which must fit a socket's 107 bytes). N of --parent-fd is the reading end of a pipe whose writing end
- * only the parent holds: its end of file ends the engine. SIGTERM and SIGINT end it too. Ready is
- * when GET /ping on the socket answers 200; the socket is bound only after the engine is up, so a
- * refused connection means "not yet". Exit codes: ENGINE_EXIT_*.
+ * in it, and works in DIR/empty. The socket is DIR/engine.sock unless named (then it is bound by
+ * its absolute path, which must fit a socket's 107 bytes). N of --parent-fd is the reading end of a
+ * pipe whose writing end only the parent holds: its end of file ends the engine. SIGTERM and SIGINT
+ * end it too. Ready is when GET /ping on the socket answers 200; the socket is bound only after the
+ * engine is up, so a refused connection means "not yet". Exit codes: ENGINE_EXIT_*.
  *
  * Interface. The Unix socket (mode 0600) is the owner's: every request there has all rights, unless
  * it names a project. On TCP the owner says who he is (HTTP Basic, or X-ClickHouse-User and -Key;

@@ -3,7 +3,8 @@
  * Rights in the engine are the wall (boot.h); the gate stands before it, because the engine's wall
  * has two known doors: SET ROLE, and functions that reach files or hosts without asking for rights.
  * Three checks, each enough against SET ROLE: the statement's first word; the class that the
- * engine's parser gives it (library_classify); the tree that EXPLAIN AST prints of it. Blocks: no. */
+ * engine's parser gives it (library_classify); the tree that EXPLAIN AST prints of it. Blocks:
+ * no. */
 #ifndef ENGINE_GATE_H
 #define ENGINE_GATE_H
 

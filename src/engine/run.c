@@ -14,11 +14,12 @@
  * Invariant: nothing is run on a project's connection before the look has shown no role, readonly
  * = 1 and this project's name.
  *
- * Power failure: ClickHouse writes a part under a temporary name, syncs its files and its directory,
- * renames it, and syncs the directory again; the directory that holds the new name it does not sync,
- * and a part whose name is lost is thrown away at the next start. So after a statement that wrote
- * rows the table's directory is synced here, and only then is it answered. (A merged part's name has
- * old_parts_lifetime to reach the disk by itself: until then the parts it was made of are kept.)
+ * Power failure: ClickHouse writes a part under a temporary name, syncs its files and its
+ * directory, renames it, and syncs the directory again; the directory that holds the new name it
+ * does not sync, and a part whose name is lost is thrown away at the next start. So after a
+ * statement that wrote rows the table's directory is synced here, and only then is it answered. (A
+ * merged part's name has old_parts_lifetime to reach the disk by itself: until then the parts it
+ * was made of are kept.)
  * Before the answer the outcome is unknown to the client, who sends the same rows again.
  *
  * Answers: every failure of a statement. Aborts: none. */

@@ -135,8 +135,8 @@ struct parent {
     int fd;
 };
 
-/* A thread that ends the process END_MS from now, should the loop not have done so: a statement that
- * runs cannot be interrupted, and nobody waits for its answer. */
+/* A thread that ends the process END_MS from now, should the loop not have done so: a statement
+ * that runs cannot be interrupted, and nobody waits for its answer. */
 static void *end_later(void *ctx)
 {
     struct epoll_event event;

@@ -54,7 +54,7 @@ struct child {
 
 /* The first child_tick starts it. */
 void child_init(struct child *c, const char *path, char *const *argv);
-/* Does what is due: notices an end, starts, kills. About once a second, and more often if wanted. */
+/* Does what is due: notices an end, starts, kills. About once a second. */
 void child_tick(struct child *c);
 /* Asks it to end; child_tick goes on to see to it. No start follows. */
 void child_stop(struct child *c);

@@ -73,8 +73,7 @@ int net_open(struct net **out, const struct net_target *target, struct err *e)
     int r = net_set_target(n, target, e);
     if (r == 0) {
         n->easy = curl_easy_init();
-        n->multi = curl_multi_init();
-        if (n->easy == NULL || n->multi == NULL) {
+        if (n->easy == NULL) {
             r = err_set(e, ERR_NO_MEMORY, "no memory for a client");
         }
     }
@@ -104,16 +103,9 @@ void net_close(struct net *n)
 /* The next request gets a connection of its own. */
 static void drop_connection(struct net *n)
 {
-    CURLM *fresh = curl_multi_init();
-    if (fresh == NULL) {
-        /* Without memory the kept connection is at least not used for the next request. */
-        (void)curl_easy_setopt(n->easy, CURLOPT_FRESH_CONNECT, 1L);
-        return;
-    }
     CURLMcode c = curl_multi_cleanup(n->multi);
     ensure(c == CURLM_OK);
-    n->multi = fresh;
-    n->kept = CURL_SOCKET_BAD;
+    n->multi = NULL; /* made anew by the next request */
 }
 
 /* An idle connection on which something came, or which ended, is not used again. */
@@ -450,9 +442,11 @@ static int perform(struct exchange *x, struct err *e)
     struct net *n = x->net;
     CURLcode ended = CURLE_OK;
     check_kept(n);
-    CURLMcode m = curl_multi_add_handle(n->multi, n->easy);
-    if (m != CURLM_OK) {
-        return err_set(e, ERR_NO_MEMORY, "%s: %s", n->name, curl_multi_strerror(m));
+    if (n->multi == NULL) {
+        n->multi = curl_multi_init();
+    }
+    if (n->multi == NULL || curl_multi_add_handle(n->multi, n->easy) != CURLM_OK) {
+        return err_set(e, ERR_NO_MEMORY, "%s: no memory for a request", n->name);
     }
     int r = drive(x, &ended, e);
     if (r == 0) {
@@ -460,9 +454,10 @@ static int perform(struct exchange *x, struct err *e)
     } else {
         x->answer->sent = true; /* nobody knows */
     }
-    m = curl_multi_remove_handle(n->multi, n->easy);
+    CURLMcode m = curl_multi_remove_handle(n->multi, n->easy);
     ensure(m == CURLM_OK);
     if (r != 0) {
+        n->kept = CURL_SOCKET_BAD;
         drop_connection(n);
     }
     return r;

@@ -131,6 +131,14 @@ void sink_note_failure(struct sink *k, const struct sink_result *r)
     }
 }
 
+void sink_wait_least(struct sink *k)
+{
+    k->due_ns = os_clock_mono_ns() + sink_backoff_ns(k, 1);
+    sink_lock(k);
+    k->retry_at_ns = k->due_ns;
+    sink_unlock(k);
+}
+
 void sink_note_success(struct sink *k, size_t rows)
 {
     bool news;
@@ -196,19 +204,20 @@ static void idle(struct sink *k)
 }
 
 /* A batch that was not full emptied the queue: the next begins when this one is recorded and some
- * time has passed, so that a trickle of events makes few inserts. */
+ * time has passed, so that a trickle of events makes few inserts. After many full ones in a row the
+ * records are waited for too: the selection then sees rows again that lie before those under way. */
 static bool gathered(struct sink *k)
 {
     uint64_t next = k->selected_ns + k->options.gather_ms * NS_PER_MS;
     uint64_t now = os_clock_mono_ns();
-    if (k->last_full) {
+    if (k->last_full && k->in_a_row < PIPELINE_MAX) {
         return true;
     }
     if (!records_reap(k)) {
         sink_wait_until(k, now + RECORD_RETRY_MS * NS_PER_MS, WAIT_RECORDS);
         return false;
     }
-    if (now < next) {
+    if (!k->last_full && now < next) {
         sink_wait_until(k, next, WAIT_PLAIN);
         return false;
     }
@@ -310,6 +319,7 @@ static void free_sink(struct sink *k)
     (void)pthread_cond_destroy(&k->cond);
     (void)pthread_mutex_destroy(&k->lock);
     free(k->solo);
+    free(k->flight.last);
     free(k);
 }
 

@@ -129,7 +129,9 @@ static enum batch_next next_common(struct sink *k)
     struct queue_selection sel = {.from = k->from,
                                   .events_max = k->limit,
                                   .bytes_soft = k->options.batch_bytes_soft,
-                                  .skip_count = k->solo_count};
+                                  .skip_count = k->solo_count,
+                                  .behind = k->flight.last,
+                                  .behind_count = k->flight.count};
     bool had_rows = false;
     int64_t *skip = skip_list(k);
     if (skip == NULL) {
@@ -141,7 +143,8 @@ static enum batch_next next_common(struct sink *k)
     if (n == BATCH_READY) {
         k->from = k->batch.rows.next;
     }
-    return n;
+    /* Nothing new, but rows from before may be left. */
+    return n == BATCH_NONE && k->flight.count != 0 ? BATCH_WAIT : n;
 }
 
 static enum batch_next next_solo(struct sink *k)

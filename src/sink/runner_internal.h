@@ -12,7 +12,8 @@
 
 #define BATCH_SMALL     100 /* rows, after a rejection */
 #define BATCH_TRIES_MAX 5   /* of one frozen batch; then the next ones have their turn */
-#define SMALLER_TRIES   3   /* before a batch is made smaller for a reason that may pass */
+#define SMALLER_TRIES   3   /* failures before a batch is made smaller, if the reason may pass */
+#define PIPELINE_MAX    64  /* batches, before one waits for all records: then old rows are seen */
 #define RECORDS_MAX     4   /* batches that are delivered but not yet recorded */
 #define GATHER_MS       150
 #define IDLE_MS         30000
@@ -40,6 +41,12 @@ struct record {
     struct queue_cursor cursor;
     size_t count;
     int64_t ids[]; /* ascending */
+};
+
+/* Up to which id a project's rows are on their way into the books, or were when somebody looked. */
+struct flight {
+    struct queue_cursor *last; /* by project */
+    size_t count, cap;
 };
 TAILQ_HEAD(record_list, record);
 
@@ -91,6 +98,8 @@ struct sink {
     struct store_reader *reader;
     struct queue_cursor from;
     uint32_t limit, limit_max;
+    struct flight flight;
+    unsigned in_a_row;  /* batches since nothing was on its way */
     unsigned successes; /* since limit_max was lowered or raised */
     unsigned failures;  /* of the destination, in a row */
     uint64_t due_ns;    /* no try before */
@@ -109,6 +118,8 @@ void sink_wait_until(struct sink *k, uint64_t until_ns, unsigned what);
 uint64_t sink_backoff_ns(const struct sink *k, unsigned failures);
 /* The destination failed, or works. */
 void sink_note_failure(struct sink *k, const struct sink_result *r);
+/* The wait that was set is only the first step of the backoff. */
+void sink_wait_least(struct sink *k);
 void sink_note_success(struct sink *k, size_t rows);
 
 /* ---- runner_record.c ---- */
@@ -120,6 +131,9 @@ bool records_reap(struct sink *k);
 /* Waits until another record fits. False: the sink ends. */
 bool records_wait_room(struct sink *k);
 bool records_have(struct sink *k, int64_t id);
+/* Adds rows, grouped by project, to what is on its way. Without memory the selection merely reads
+ * rows that are then dropped. */
+void flight_add(struct flight *f, const struct queue_row *row, size_t count);
 /* Loop thread, after the sink's thread has ended: finishes the jobs. */
 void records_finish(struct sink *k);
 

@@ -171,7 +171,12 @@ bool records_reap(struct sink *k)
         next = TAILQ_NEXT(rec, link);
         reap_one(k, rec, now);
     }
-    return TAILQ_EMPTY(&k->records);
+    if (TAILQ_EMPTY(&k->records)) {
+        k->flight.count = 0;
+        k->in_a_row = 0;
+        return true;
+    }
+    return false;
 }
 
 bool records_wait_room(struct sink *k)
@@ -200,6 +205,55 @@ bool records_have(struct sink *k, int64_t id)
         }
     }
     return false;
+}
+
+static size_t flight_find(const struct flight *f, int64_t project)
+{
+    size_t low = 0;
+    size_t high = f->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (f->last[middle].project < project) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static struct queue_cursor *flight_slot(struct flight *f, int64_t project)
+{
+    size_t at = flight_find(f, project);
+    if (at < f->count && f->last[at].project == project) {
+        return &f->last[at];
+    }
+    if (f->count == f->cap) {
+        size_t cap = f->cap == 0 ? 16 : f->cap * 2;
+        struct queue_cursor *grown = realloc(f->last, cap * sizeof *grown);
+        if (grown == NULL) {
+            return NULL;
+        }
+        f->last = grown;
+        f->cap = cap;
+    }
+    memmove(&f->last[at + 1], &f->last[at], (f->count - at) * sizeof f->last[0]);
+    f->last[at] = (struct queue_cursor){.project = project};
+    f->count++;
+    return &f->last[at];
+}
+
+void flight_add(struct flight *f, const struct queue_row *row, size_t count)
+{
+    struct queue_cursor *slot = NULL;
+    for (size_t i = 0; i < count; i++) {
+        if (slot == NULL || slot->project != row[i].ev.project) {
+            slot = flight_slot(f, row[i].ev.project);
+        }
+        if (slot != NULL && slot->after_id < row[i].id) {
+            slot->after_id = row[i].id;
+        }
+    }
 }
 
 /* ---- the end, on the loop thread ---- */

@@ -50,6 +50,8 @@ static void out_of_memory(struct sink *k)
 static void on_delivered(struct sink *k, struct record *rec)
 {
     struct batch *b = &k->batch;
+    flight_add(&k->flight, b->rows.row, b->rows.count);
+    k->in_a_row++;
     int64_t last = b->rows.row[b->rows.count - 1].id;
     if (b->solo != 0) {
         record_take(k, rec, NULL);
@@ -92,8 +94,9 @@ static void on_failed(struct sink *k, const struct sink_result *r)
     sink_note_failure(k, r);
     /* A request that is too large stays so; a memory limit may pass. */
     bool smaller = r->smaller && r->verdict == SINK_RETRY && b->rows.count > 1 &&
-                   (r->code == 0 || b->tries >= SMALLER_TRIES);
+                   (r->code == 0 || k->failures >= SMALLER_TRIES);
     if (smaller) {
+        sink_wait_least(k); /* what comes next is another request */
         uint32_t half = (uint32_t)(b->rows.count / 2);
         if (b->solo != 0) {
             solo_set_limit(k, b->solo, half);
@@ -126,6 +129,7 @@ static bool send_part(struct sink *k, size_t first, size_t count)
     }
     k->adapter->send(k->ctx, buf_slice(&b->body), count, &k->stop, &r);
     if (r.verdict == SINK_DELIVERED) {
+        flight_add(&k->flight, b->rows.row + first, count);
         record_take(k, rec, NULL);
         sink_note_success(k, count);
         return true;

@@ -5,9 +5,9 @@
  * recorded by jobs on the loop's connection (slices of QUEUE_SLICE), RETRY and UNKNOWN send the
  * same bytes again after 1 s, 2 s, ... 30 s, REJECTED sends each project's rows alone, so that a
  * project whose rows are refused waits for its own retry and nobody else's. The selection's
- * position is stored and moves on after a failed batch. Restart at any point: what was not recorded is sent
- * again, with the same revision, id and receipt time; the far side's replacing key makes that
- * harmless.
+ * position is stored and moves on after a failed batch. Restart at any point: what was not
+ * recorded is sent again, with the same revision, id and receipt time; the far side's replacing key
+ * makes that harmless.
  *
  * Threads: sink_start, sink_stop, sink_wake, sink_retry_now, sink_get_status and
  * sink_project_error from the loop thread; the adapter is called on the sink's thread only. */

@@ -191,13 +191,13 @@ static void thread_pass(struct checkpointer *c)
     bool held = over_limit(c), ended;
     struct err e;
 
-    c->want = false;
     pthread_mutex_unlock(&c->lock);
     if (checkpoint_pass(c, &e) < 0) {
         log_line(err_level(e.code), "store", "%s", e.text);
     }
     pthread_mutex_lock(&c->lock);
     ended = !over_limit(c) || c->code != 0;
+    c->want = false; /* another pass now would only stand in the way of a WAL that begins anew */
     if (!ended && !c->stop) {
         struct timespec until = {0};
         uint64_t ns = os_clock_mono_ns() + AGAIN_MS * UINT64_C(1000000);

@@ -77,6 +77,10 @@ struct queue_selection {
     const int64_t *skip; /* projects that are left out now, ascending */
     size_t skip_count;
     int64_t only; /* only this project; 0: all */
+    /* Projects, ascending, of which only ids behind these are wanted: their rows up to there are on
+     * their way already. */
+    const struct queue_cursor *behind;
+    size_t behind_count;
 };
 struct queue_rows {
     struct arena arena; /* zeroed: init by queue_select, freed by queue_rows_free */

@@ -78,6 +78,25 @@ static bool skipped(const struct queue_selection *sel, int64_t project)
     return false;
 }
 
+/* The id behind which the project's rows are wanted. */
+static int64_t behind(const struct queue_selection *sel, int64_t project)
+{
+    size_t low = 0, high = sel->behind_count;
+
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if (sel->behind[mid].project == project) {
+            return sel->behind[mid].after_id;
+        }
+        if (sel->behind[mid].project < project) {
+            low = mid + 1;
+        } else {
+            high = mid;
+        }
+    }
+    return 0;
+}
+
 /* The first ready project above `above` that is not skipped. 1: *out. 0: none. */
 static int next_project(struct choice *c, int64_t above, int64_t *out, struct err *e)
 {
@@ -247,10 +266,14 @@ static int list_ring(struct choice *c, struct visit **out, size_t *count, struct
         if (wrapped && project > from.project) {
             break;
         }
-        ring[n++] =
+        ring[n] =
             (struct visit){.project = project,
                            .after = !wrapped && project == from.project ? from.after_id : 0,
                            .until = wrapped && project == from.project ? from.after_id : INT64_MAX};
+        if (ring[n].after < behind(c->sel, project)) {
+            ring[n].after = behind(c->sel, project);
+        }
+        n++;
     }
     *out = ring;
     *count = n;

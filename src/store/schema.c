@@ -94,7 +94,7 @@ static int step_forward(struct sqlite3 *db, int64_t from, struct err *e)
     return r;
 }
 
-int schema_open(struct sqlite3 *db, int64_t *version, struct err *e)
+int schema_check(struct sqlite3 *db, int64_t *version, struct err *e)
 {
     int64_t application, tables;
     int r = db_number(db, "PRAGMA user_version", 0, version, e);
@@ -116,8 +116,15 @@ int schema_open(struct sqlite3 *db, int64_t *version, struct err *e)
                        "%s has schema version %lld; this program knows up to %d", STORE_FILE,
                        (long long)*version, SCHEMA_VERSION);
     }
+    return 0;
+}
+
+int schema_open(struct sqlite3 *db, int64_t *version, struct err *e)
+{
+    int r = schema_check(db, version, e);
+
     while (r == 0 && *version < SCHEMA_VERSION) {
-        if (tables > 0) {
+        if (*version > 0) {
             log_line(LOG_INFO, "store", "bringing %s from schema version %lld to %lld", STORE_FILE,
                      (long long)*version, (long long)*version + 1);
         }

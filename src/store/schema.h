@@ -27,6 +27,8 @@
 #define SCHEMA_VERSION        2
 #define SCHEMA_APPLICATION_ID 0x544c4c59 /* "TLLY" */
 
+/* Reads the version and changes nothing. ERR_UNSUPPORTED: newer, or another program's. */
+int schema_check(struct sqlite3 *db, int64_t *version, struct err *e) MUST_CHECK;
 /* Reads the version of an open database and brings it forward; makes everything in an empty one.
  * ERR_UNSUPPORTED: newer, or another program's. Each step is one transaction. */
 int schema_open(struct sqlite3 *db, int64_t *version, struct err *e) MUST_CHECK;

@@ -2,9 +2,10 @@
  *
  * If power fails while the file is made: an empty file is an empty database; the directory is
  * synced before SQLite writes to it, so a file that holds anything has its name. SQLite itself
- * syncs the directory when it makes the WAL. Before the first read the files are synced and their
- * pages dropped from the cache: after a failed sync the kernel may show bytes that the disk does
- * not hold, and recovery must not believe them (RELIABILITY R6).
+ * syncs the directory when it makes the WAL, but does not look at the result; so it is synced again
+ * before the first job. Before the first read the files are synced and their pages dropped from the
+ * cache: after a failed sync the kernel may show bytes that the disk does not hold, and recovery
+ * must not believe them (RELIABILITY R6).
  *
  * What stops the start: anything that cannot be read, a newer or foreign schema, no space. */
 #include "store/store.h"
@@ -159,6 +160,10 @@ static int open_database(struct store *s, const char *path, struct err *e)
     int r = db_open(path, SQLITE_OPEN_READWRITE, CACHE_KIB, &s->db, e);
 
     if (r == 0) {
+        /* Before anything is written: a file that is refused stays as it was. */
+        r = schema_check(s->db, &s->schema_version, e);
+    }
+    if (r == 0) {
         /* Vacuums nothing by itself: pages are used again. Matters for a new file only. */
         r = db_exec(s->db, "PRAGMA auto_vacuum=NONE", e);
     }
@@ -274,6 +279,11 @@ int store_open(const char *data, const struct store_options *options, struct sto
     }
     if (r == 0) {
         r = open_database(s, path, e);
+    }
+    if (r == 0) {
+        /* SQLite has synced the name of a new WAL, but passes over a failure. */
+        r = os_sync_dir(data);
+        r = r < 0 ? err_os(e, r, "sync", data) : 0;
     }
     if (r == 0) {
         r = load(s, path, e);

@@ -54,6 +54,8 @@ static void roll_back(struct store *s)
     }
     receipts_turn_undo(s);
     account_turn_begin(s);
+    /* Nobody was told of the ids given meanwhile; and a turn of repeats then writes nothing. */
+    s->next_id = s->next_id_stored;
 }
 
 static void tell(struct store *s, int turn_code, const struct err *turn_why)

@@ -75,6 +75,7 @@ int verify_failed(struct verify_run *v, const char *what)
     switch (rc & 0xff) {
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
+    case SQLITE_ERROR: /* a text of ours does not compile: not against what should be there */
         verify_tell(v, VERIFY_KIND_DAMAGE, "%s: %s", what, sqlite3_errmsg(v->db));
         return 0;
     case SQLITE_BUSY:
@@ -88,6 +89,17 @@ int verify_failed(struct verify_run *v, const char *what)
     default:
         return store_err(v->e, v->db, what);
     }
+}
+
+/* The same where nothing can be read behind it: damage is ERR_CORRUPT. */
+static int unreadable(struct sqlite3 *db, const char *what, struct err *e)
+{
+    int r = store_err(e, db, what);
+    /* SQLITE_ERROR: a file format that SQLite does not know. */
+    if (r == ERR_INTERNAL_ERROR) {
+        r = err_set(e, ERR_CORRUPT, "%s: %s", what, sqlite3_errmsg(db));
+    }
+    return r;
 }
 
 /* ---- time ---- */
@@ -123,7 +135,7 @@ static int number(struct verify_run *v, const char *sql, int64_t *out)
     if (rc == SQLITE_ROW) {
         *out = sqlite3_column_int64(st, 0);
     }
-    int r = rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : store_err(v->e, v->db, "read the head");
+    int r = rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : unreadable(v->db, "read the head", v->e);
     if (r != 0 && r != ERR_CORRUPT) {
         r = verify_failed(v, "read the head");
     }
@@ -326,7 +338,7 @@ static int open_read_only(const char *path, struct sqlite3 **out, struct err *e)
         return 0;
     }
     return *out == NULL ? err_set(e, ERR_NO_MEMORY, "no memory to open %s", STORE_FILE)
-                        : store_err(e, *out, "open the database");
+                        : unreadable(*out, "open the database", e);
 }
 
 /* ---- what lies beside it ---- */

@@ -440,12 +440,11 @@ def test_an_insert_and_a_merge_are_synced_before_they_are_answered(fresh, tmp_pa
         before, after = traced(f"INSERT INTO {TABLE} FORMAT JSONEachRow", body=rows)
         for name in ("data.bin", "primary.cidx", "checksums.txt", "columns.txt", "count.txt"):
             assert any(f"/{name}>" in line for line in before), (name, before)
-        assert any(f"fsync({n}<{table}>" in line for line in after for n in [re.search(r"sync\((\d+)<", line).group(1)]), after
-    part = os.listdir(table)
+        assert any(re.search(rf"\bfsync\(\d+<{re.escape(table)}>", line) for line in after), after
     before, after = traced(f"OPTIMIZE TABLE {TABLE} FINAL")
     for name in ("data.bin", "primary.cidx", "checksums.txt"):
-        assert any(f"tmp_merge" in line and f"/{name}>" in line for line in before), (name, before)
-    assert any("_1_2_1>" in line for line in after), (part, after)
+        assert any("tmp_merge" in line and f"/{name}>" in line for line in before), (name, before)
+    assert any(re.search(r"_1_2_\d+>", line) for line in after), after
 
 
 def test_it_ends_with_its_parents_pipe(fresh):

@@ -1,8 +1,8 @@
 /* fuzz_capture: the four parsers of the capture door on any JSON that the tolerant check lets
  * through, however odd.
  *
- * The first byte says which parser, and with what head: 0 to 3 PostHog v0 (plain, /engage, a time in
- * the query), 4 and 5 v1, 6 to 12 Segment (a batch, the calls), 13 native.
+ * The first byte says which parser, and with what head: 0 to 3 PostHog v0 (plain, /engage, a time
+ * in the query), 4 and 5 v1, 6 to 12 Segment (a batch, the calls), 13 native.
  *
  * Broken is: a refusal without a message, or with one that is no UTF-8, or with a status that makes
  * SDKs send the same again for ever; an accepted event whose text is not a value of the body, whose

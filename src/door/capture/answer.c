@@ -2,11 +2,11 @@
  *
  * The words say what is on disk: a plain {"status":"Ok"} means that every event of the request was
  * new and is stored; when some were known before or are bad, the answer counts them and names the
- * bad ones (cases C13, C14, C16, C50). SDKs read the status alone, so further members cost nothing.
+ * bad ones (cases C13, C14, C16, C50). SDKs read the status alone: further members cost nothing.
  *
- * Statuses are chosen by what clients do with them: 4xx loses the events for good, so it is only for
- * what can never be taken; everything that may pass is 503 on PostHog's routes and 429 on Segment's
- * (client-wire.md 1), with a Retry-After. */
+ * Statuses are chosen by what clients do with them: 4xx loses the events for good, so it is only
+ * for what can never be taken; everything that may pass is 503 on PostHog's routes and 429 on
+ * Segment's (client-wire.md 1), with a Retry-After. */
 #include <stdlib.h>
 
 #include "base/ensure.h"
@@ -64,8 +64,8 @@ static void refuse(const struct capture_batch *b, int code, const struct err *e)
         return;
     case ERR_NO_SPACE:
         http_add_header(req, "Retry-After", SLICE(WAIT_FULL));
-        capture_refuse(req, b->dialect, ERR_OVERLOADED,
-                       "the server has no space left; nothing was stored", none);
+        capture_refuse(req, b->dialect, code, "the server has no space left; nothing was stored",
+                       none);
         return;
     case ERR_STORE_POISONED:
         http_add_header(req, "Retry-After", SLICE(WAIT_FULL));
@@ -87,6 +87,9 @@ static void refuse(const struct capture_batch *b, int code, const struct err *e)
         http_add_header(req, "Retry-After", SLICE(WAIT_BUSY));
         capture_refuse(req, b->dialect, ERR_INTERNAL_ERROR, "the events could not be stored", none);
         return;
+    }
+    if (code == ERR_UNSUPPORTED_MEDIA_TYPE) {
+        http_add_header(req, "Accept-Encoding", SLICE("gzip, deflate")); /* RFC 7694, cases C43 */
     }
     char index[32];
     struct buf extra = {.ptr = index, .cap = sizeof index, .limit = sizeof index};

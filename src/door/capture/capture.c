@@ -2,8 +2,8 @@
  *
  * All routes are open to anybody who reaches the port: the key is in the request, and the door
  * checks it. All but the native one may be asked by any web page. Paths end in '/' or not: a
- * redirect would lose the events (client-wire.md 1). Session recordings (`/s`) and `/static` are not
- * served; the configuration that SDKs get says so. */
+ * redirect would lose the events (client-wire.md 1). Session recordings (`/s`) are not taken, and
+ * `/static` has nothing; the configuration that SDKs get says so. */
 #include "door/capture/capture.h"
 
 #include <stdlib.h>
@@ -55,6 +55,8 @@
     X("/decide", BOTH, POSTHOG, static_decide)               \
     X("/array/*/config", READ, POSTHOG, static_config)       \
     X("/array/*/config.js", READ, POSTHOG, static_config_js) \
+    X("/static/*", READ, POSTHOG, static_none)               \
+    X("/static/*/*", READ, POSTHOG, static_none)             \
     X("/v1/projects/*/settings", READ, SEGMENT, static_settings)
 
 #define X(...) +1

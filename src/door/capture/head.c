@@ -1,9 +1,9 @@
 /* head: what the head of a capture request says, before and beside its body.
  *
- * Keys in headers: Segment's `Authorization: Basic base64(KEY:)`, the Bearer token of PostHog v1 and
- * of the native route. They are looked up as soon as the head is there, so that a body of somebody
- * without a key is neither asked for nor decoded (cases C41). A Segment header that is no Basic
- * (OAuth) or cannot be read leaves the word to the body's writeKey (spec/capture.md B2).
+ * Keys in headers: Segment's `Authorization: Basic base64(KEY:)`, the Bearer token of PostHog v1
+ * and of the native route. They are looked up as soon as the head is there, so that a body of
+ * somebody without a key is neither asked for nor decoded (cases C41). A Segment header that is no
+ * Basic (OAuth) or cannot be read leaves the word to the body's writeKey (spec/capture.md B2).
  *
  * Everything here is an answer to a client. No token gets into an error text. */
 #include <strings.h>
@@ -123,7 +123,8 @@ static int native_access(const struct capture *c, struct http_request *req,
         return named != NULL ? 0 : err_set(e, ERR_NOT_FOUND, "there is no such project");
     }
     if (k == NULL) {
-        return err_set(e, ERR_UNAUTHORIZED, "a service key is needed: Authorization: Bearer tms_…");
+        return err_set(e, ERR_UNAUTHORIZED,
+                       "a service key is needed: Authorization: Bearer tms_...");
     }
     if (named == NULL || of_key->id != named->id) {
         return err_set(e, ERR_FORBIDDEN, "this key is not for this project");

@@ -104,8 +104,8 @@ bool capture_is_key_text(struct slice text);
 #define CAPTURE_INLINE_BYTES (64u << 10)
 void capture_start(struct capture *c, struct http_request *req, const struct capture_kind *kind);
 
-/* batch.c: one more event slot, zeroed but for index; NULL: too many (ERR_TOO_MANY_EVENTS) or no memory.
- * Slots may move with the next one: use a slot before adding another. */
+/* batch.c: one more event slot, zeroed but for index; NULL: too many (ERR_TOO_MANY_EVENTS) or no
+ * memory. Slots may move with the next one: use a slot before adding another. */
 struct capture_event *capture_add(struct capture_batch *b, uint32_t index, struct err *e);
 /* Marks the event as bad: REJECTED, on v1 DROPPED. why is static or in the arena. */
 void capture_reject(struct capture_batch *b, struct capture_event *ev, const char *why);

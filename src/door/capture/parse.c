@@ -12,8 +12,8 @@
  * A body that ended early never gets here (the front: cases C52). */
 #include "base/ensure.h"
 #include "door/capture/internal.h"
-#include "json/tolerant.h"
 #include "os/os.h"
+#include "json/tolerant.h"
 
 #define COMPRESSED_GROWTH 4
 /* What parsing may allocate beside the table of events: columns are shorter than the text they come

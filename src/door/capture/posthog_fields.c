@@ -8,6 +8,12 @@
 #include "door/capture/times.h"
 #include "json/read.h"
 
+/* Names are nearly always written without escapes: then they are compared as they are. */
+static bool is_name(struct slice written, bool escapes, struct slice name)
+{
+    return escapes ? json_string_is(written, name) : slice_eq(written, name);
+}
+
 /* Fills values[i] for the i-th of n names. */
 static void take(struct slice object, const struct slice *names, size_t n, struct slice *values)
 {
@@ -15,8 +21,9 @@ static void take(struct slice object, const struct slice *names, size_t n, struc
     struct slice name;
     struct slice value;
     while (json_next_member(&it, &name, &value)) {
+        bool escapes = name.len > 0 && memchr(name.ptr, '\\', name.len) != NULL;
         for (size_t i = 0; i < n; i++) {
-            if (json_string_is(name, names[i])) {
+            if (is_name(name, escapes, names[i])) {
                 bool null = json_type_of(value) == JSON_NULL;
                 values[i] = null ? (struct slice){0} : value;
                 break;

@@ -9,8 +9,8 @@
  * cannot be stored for the whole request, and that is a 503, which these clients retry too. Ids
  * that mean nobody ("anonymous", "0") are taken; what to make of them is for queries.
  *
- * The time of sending is PostHog-Request-Timestamp, the client's clock when it sent, not created_at,
- * which stays the same over retries. */
+ * The time of sending is PostHog-Request-Timestamp, the client's clock when it sent, not
+ * created_at, which stays the same over retries. */
 #include <stdlib.h>
 
 #include "door/capture/identity.h"

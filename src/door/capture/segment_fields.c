@@ -150,7 +150,7 @@ void segment_times(struct capture_batch *b, const struct segment_object *o,
     const struct slice sends[] = {o->member[SEGMENT_SENT_AT], outer->member[SEGMENT_SENT_AT]};
     const char *note = "";
     for (size_t i = 0; i < 2; i++) {
-        in.unreadable = in.unreadable || stamps[i].len > 0;
+        in.unreadable = in.unreadable || stamps[i].len > 0; /* counts if none can be read */
         if (!in.has_timestamp) {
             in.has_timestamp = segment_time(b, stamps[i], &in.timestamp_us, memory);
         }
@@ -158,7 +158,6 @@ void segment_times(struct capture_batch *b, const struct segment_object *o,
             in.has_sent_at = segment_time(b, sends[i], &in.sent_at_us, memory);
         }
     }
-    in.unreadable = in.unreadable && !in.has_timestamp;
     q->timestamp_us = times_resolve(&in, &note);
     q->time_note = slice_cstr(note);
     q->has_timestamp_sent = in.has_timestamp;

@@ -158,6 +158,15 @@ void static_config_js(void *ctx, struct http_request *req)
     answer(req, "application/javascript; charset=utf-8", &out);
 }
 
+/* posthog-js looks for parts of itself that it was told are not needed, and does without. A page may
+ * read that, else its console fills with errors about CORS. */
+void static_none(void *ctx, struct http_request *req)
+{
+    (void)ctx;
+    http_answer_error(req, ERR_NOT_FOUND, "nothing is kept here; SDKs do without",
+                      (struct slice){0});
+}
+
 /* ---- Segment ---- */
 
 /* A host name or address, perhaps with a port; nothing that means something in JSON. */

@@ -11,5 +11,6 @@ http_fn static_decide;    /* POST /decide */
 http_fn static_config;    /* GET /array/KEY/config */
 http_fn static_config_js; /* GET /array/KEY/config.js */
 http_fn static_settings;  /* GET /v1/projects/KEY/settings */
+http_fn static_none;      /* GET /static/...: parts of SDKs that are not kept here */
 
 #endif

@@ -288,6 +288,9 @@ void manage_answer_err(struct http_request *req, const struct err *e)
                           "the store takes no writes until a restart; the outcome is not known",
                           (struct slice){0});
         return;
+    case ERR_NO_MEMORY:
+        manage_overloaded(req, "no memory for the request; nothing was stored");
+        return;
     case ERR_STORE_BUSY:
         http_answer_error(req, e->code, "the store is catching up; nothing was stored",
                           (struct slice){0});

@@ -9,8 +9,8 @@
 #include "json/read.h"
 
 #define MANAGE_BODY_MAX       (64u << 10)
-#define MANAGE_QUERY_BODY_MAX (1u << 20)
-#define MANAGE_PAGE_BYTES     (8u << 20) /* a list of stored texts ends after so many */
+#define MANAGE_QUERY_BODY_MAX (512u << 10) /* ClickHouse takes statements of 256 KiB */
+#define MANAGE_PAGE_BYTES     (8u << 20)   /* a list of stored texts ends after so many */
 
 /* Who asks. Pointers are good for this turn. */
 struct manage_caller {

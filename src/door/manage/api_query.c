@@ -2,9 +2,9 @@
  *
  * At most MANAGE_QUERIES_MAX are under way, each on a thread of its own, so that slow queries take
  * neither the loop's time nor the workers'; a few more wait behind them in order, and the rest is
- * 429. A result is held whole (bounded by bytes_max) before the first byte is sent, so that an
- * error in the middle of it is a status and not half an answer; it is then streamed from where it
- * is.
+ * 429. One project never has all of these places. A result is held whole (bounded by bytes_max)
+ * before the first byte is sent, so that an error in the middle of it is a status and not half an
+ * answer; it is then streamed from where it is.
  *
  * The thread comes back by http_post_job and is joined by the loop. manage_end joins what is left;
  * what those posted is then taken by http_free, when their clients have gone. Nothing here is
@@ -143,14 +143,36 @@ static void take_out(struct manage_query **list, struct manage_query *q)
     q->next = NULL;
 }
 
+static unsigned count_of(const struct manage_query *list, const char *project)
+{
+    unsigned n = 0;
+
+    for (const struct manage_query *q = list; q != NULL; q = q->next) {
+        n += strcmp(q->project, project) == 0 ? 1 : 0;
+    }
+    return n;
+}
+
+static bool may_start(const struct manage *m, const struct manage_query *q)
+{
+    return m->running_count < MANAGE_QUERIES_MAX &&
+           count_of(m->running, q->project) < MANAGE_QUERIES_PROJECT_MAX;
+}
+
+/* In order, but for queries of a project that has its share under way. */
 static void start_waiting(struct manage *m)
 {
-    while (m->waiting != NULL && m->running_count < MANAGE_QUERIES_MAX) {
-        struct manage_query *q = m->waiting;
+    struct manage_query *q = m->waiting;
 
-        take_out(&m->waiting, q);
-        m->waiting_count--;
-        start(q);
+    while (q != NULL) {
+        struct manage_query *next = q->next;
+
+        if (may_start(m, q)) {
+            take_out(&m->waiting, q);
+            m->waiting_count--;
+            start(q);
+        }
+        q = next;
     }
 }
 
@@ -200,11 +222,12 @@ static void enter(struct manage_query *q)
     struct manage *m = q->m;
     struct manage_query **end = &m->waiting;
 
-    if (m->running_count < MANAGE_QUERIES_MAX) {
+    if (may_start(m, q)) { /* nobody who waits may: finished has seen to that */
         start(q);
         return;
     }
-    if (m->waiting_count == MANAGE_QUERIES_WAIT_MAX) {
+    if (m->waiting_count == MANAGE_QUERIES_WAIT_MAX ||
+        count_of(m->waiting, q->project) == MANAGE_QUERIES_WAIT_PROJECT_MAX) {
         manage_overloaded(q->req, "too many queries are under way");
         query_free(q);
         return;

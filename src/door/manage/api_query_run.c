@@ -144,6 +144,26 @@ static uint64_t count_rows(const struct manage_query *q)
     return rows - (q->format == MANAGE_QUERY_CSV && rows != 0 ? 1 : 0); /* the names */
 }
 
+/* Strings of ClickHouse may be any bytes; answers are UTF-8. */
+static void mend_utf8(struct manage_query *q)
+{
+    struct buf mended = {0};
+    struct slice s = buf_slice(&q->body);
+    size_t bad = 0;
+
+    if (s.len == 0 || utf8_valid(s, &bad)) {
+        return;
+    }
+    while (!utf8_valid(s, &bad)) {
+        buf_put(&mended, s.ptr, bad);
+        buf_put_slice(&mended, SLICE("\xef\xbf\xbd"));
+        s = slice_from(s, bad + 1);
+    }
+    buf_put_slice(&mended, s);
+    buf_free(&q->body);
+    q->body = mended;
+}
+
 static void add_piece(struct manage_query *q, struct slice s)
 {
     ensure(q->piece_count < MANAGE_QUERY_PIECES);
@@ -209,7 +229,10 @@ static void shape_json(struct manage_query *q)
 
 void manage_query_shape(struct manage_query *q)
 {
-    if (q->format == MANAGE_QUERY_JSON) {
+    mend_utf8(q);
+    if (q->body.failed) {
+        manage_query_fail(q, ERR_NO_MEMORY, "no memory for the answer");
+    } else if (q->format == MANAGE_QUERY_JSON) {
         shape_json(q);
     } else if (count_rows(q) > q->m->query.rows_max) {
         too_many_rows(q);

@@ -15,9 +15,13 @@
 #include "sink/sink.h"
 #include "store/store.h"
 
-#define MANAGE_ROUTES           13
-#define MANAGE_QUERIES_MAX      4u  /* under way, each on a thread of its own */
-#define MANAGE_QUERIES_WAIT_MAX 32u /* behind them; more are answered 429 */
+#define MANAGE_ROUTES 13
+/* Queries under way, each on a thread of its own, and those behind them; more are answered 429. Of
+ * both a part is for the others when one project asks for everything. */
+#define MANAGE_QUERIES_MAX              4u
+#define MANAGE_QUERIES_PROJECT_MAX      3u
+#define MANAGE_QUERIES_WAIT_MAX         32u
+#define MANAGE_QUERIES_WAIT_PROJECT_MAX 24u
 
 struct manage_engine {
     char state[24]; /* "off", "running", ... : the supervisor's words */

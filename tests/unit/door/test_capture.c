@@ -1,6 +1,6 @@
-/* test_capture: the whole door, from bytes on a socket to rows of the queue: routes, keys, shapes of
- * requests and answers, identity, and what happens when the store says no. Cases C01, C04, C05, C13,
- * C14, C16, C50, C52 by name. */
+/* test_capture: the whole door, from bytes on a socket to rows of the queue: routes, keys, shapes
+ * of requests and answers, encodings, identity. Cases C01, C04, C05, C13, C14, C16, C50, C52 by
+ * name. */
 #include <zlib.h>
 
 #include "tests/unit/door/capture_kit.h"

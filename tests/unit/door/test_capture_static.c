@@ -190,6 +190,9 @@ static void test_odd_keys(void **state)
     get("GET", target, "", 404);
     get("GET", "/array//config", "", 404);
     get("GET", "/static/array.js", "", 404);
+    get("GET", "/static/1.449.2/surveys.js", "Origin: https://a.example\r\n", 404);
+    assert_has(k->head, "Access-Control-Allow-Origin: https://a.example\r\n");
+    assert_has(k->head, "Content-Type: text/plain");
     get("POST", "/array/a/config", "", 405);
 }
 

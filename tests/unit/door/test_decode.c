@@ -13,7 +13,7 @@ static void test_plain_json_is_borrowed(void **state)
 {
     struct fixture *f = *state;
     static const char *const bodies[] = {EVENT, "[" EVENT "]", " \r\n\t" EVENT " ",
-                                         "\xef\xbb\xbf" EVENT,
+                                         ("\xef\xbb\xbf" EVENT),
                                          /* no form, though a field's name is in it */
                                          "{\"event\":\"a&data=b&ip=c\"}", "{\"a\":\"\xff\"}"};
     for (size_t m = 0; m < MODES; m++) {

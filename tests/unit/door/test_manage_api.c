@@ -323,6 +323,52 @@ static void test_strangers_send_no_bodies(void **state)
     expect(k, "", "GET " P, NULL, 200, "{\"projects\":[]}");
 }
 
+/* The key is looked at again when the body is there: it may have been revoked meanwhile. */
+static void test_a_key_revoked_in_between(void **state)
+{
+    static const char *const paths[] = {P, P "/demo/keys", P "/demo/query"};
+    struct kit *k = *state;
+    char token[KEY_TEXT_MAX + 1];
+
+    kit_project(k, "demo", token);
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        char key[KEY_TEXT_MAX + 1];
+        char id[24];
+        char text[512];
+        struct reply r;
+        int fd = kit_connect(k, true);
+
+        kit_key(k, "demo", "\"projects:admin\",\"query:read\"", key, id);
+        (void)snprintf(text, sizeof text,
+                       "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"
+                       "Connection: close\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n",
+                       paths[i], key);
+        assert_int_equal(send(fd, text, strlen(text), MSG_NOSIGNAL), strlen(text));
+        assert_int_equal(recv(fd, text, 25, MSG_WAITALL), 25); /* the head was good */
+        assert_memory_equal(text, "HTTP/1.1 100 Continue\r\n\r\n", 25);
+        (void)snprintf(text, sizeof text, "DELETE " P "/demo/keys/%s", id);
+        expect(k, "", text, NULL, 204, "");
+        assert_int_equal(send(fd, "{}", 2, MSG_NOSIGNAL), 2);
+        r = kit_receive(fd);
+        expect_status(&r, 401);
+        reply_free(&r);
+    }
+}
+
+/* A server without a queue has no projects, and says so. */
+static void test_no_store(void **state)
+{
+    struct kit *k = *state;
+
+    k->manage.store = NULL;
+    expect(k, "", "GET " P, NULL, 200, "{\"projects\":[]}");
+    expect(k, "", "POST " P, "{\"id\":\"a\"}", 404, "there is no queue here");
+    expect(k, "", "GET " P "/a", NULL, 404, "there is no such project");
+    expect(k, "tms_x", "GET " P, NULL, 401, "unauthorized");
+    expect(k, "", "GET /readyz", NULL, 200, "ready");
+    expect(k, "", "GET /api/v1/status", NULL, 200, "\"sink\":null");
+}
+
 #define test(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
 
 int main(void)
@@ -336,6 +382,8 @@ int main(void)
         test(test_scopes),
         test(test_lists_only_its_own),
         test(test_strangers_send_no_bodies),
+        test(test_a_key_revoked_in_between),
+        test(test_no_store),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -65,6 +65,7 @@ static const struct canned canned[] = {
      "\t\"statistics\":\n\t{\n\t\t\"elapsed\": 0.001\n\t}\n}\n"},
     {"lines", 200, NULL, "JSONEachRow", "{\"a\":1}\n{\"a\":2}\n"},
     {"csv", 200, NULL, NULL, "\"a\"\n\"1\n2\"\"\n3\"\n4\n5\n6\n7\n"},
+    {"bytes", 200, NULL, NULL, "{\"a\":\"\xff\xc3\xa9\xe2\x82\"}\n"},
     {"six csv", 200, NULL, NULL, "\"a\"\n1\n2\n3\n4\n5\n6\n"},
     {"six lines", 200, NULL, NULL, "1\n2\n3\n4\n5\n6\n"},
     {"six rows", 200, NULL, "JSON", "{\"meta\":[],\"data\":[1,2,3,4,5,6],\"rows\":6}"},
@@ -81,6 +82,7 @@ static const struct canned canned[] = {
     {"rows", 500, "396", NULL, EXCEPTION(396, "Limit for result exceeded.")},
     {"lying", 200, "62", NULL, EXCEPTION(62, "Syntax error after 200.")},
     {"closed", 503, "344", NULL, EXCEPTION(344, "the self-test has not passed")},
+    {"plain", 500, NULL, NULL, "no words of ClickHouse's \n\n"},
     {"silent", 500, NULL, NULL, ""},
 };
 
@@ -262,6 +264,15 @@ static void test_formats(void **state)
     assert_string_equal(engine.query, "default_format=CSVWithNames");
 }
 
+static void test_bytes_that_are_no_text(void **state)
+{
+    struct reply r = kit_ask(*state, "", QUERY, "{\"sql\":\"bytes\",\"format\":\"ndjson\"}");
+
+    expect_status(&r, 200);
+    assert_string_equal(r.body.ptr, "{\"a\":\"\xef\xbf\xbd\xc3\xa9\xef\xbf\xbd\xef\xbf\xbd\"}\n");
+    reply_free(&r);
+}
+
 static void test_refusals(void **state)
 {
     static const struct {
@@ -295,6 +306,7 @@ static void test_refusals(void **state)
          "{\"error\":\"engine_unavailable\",\"message\":\"Code: 344. DB::Exception: the self-test "
          "has "
          "not passed (starting: it was killed)\",\"code\":344}"},
+        {"{\"sql\":\"plain\"}", 503, "\"no words of ClickHouse's (starting: it was killed)\""},
         {"{\"sql\":\"silent\"}", 503, "refused without a word"},
         {"{\"sql\":\"cut\"}", 503, "the analytics engine broke off (starting: it was killed)"},
     };
@@ -321,31 +333,55 @@ static void pause_ms(long ms)
     (void)nanosleep(&t, NULL);
 }
 
-/* Some are under way, some wait their turn, the rest is refused; none is lost. */
-static void test_many(void **state)
+/* Sends n queries that wait until the engine is told to go on. */
+static void send_many(struct kit *k, const char *line, int *fd, size_t n)
 {
-    struct kit *k = *state;
-    unsigned good = 0;
-    unsigned refused = 0;
-    int fd[MANY];
-
-    for (size_t i = 0; i < MANY; i++) {
-        fd[i] = kit_send(k, "", QUERY, "{\"sql\":\"wait\"}");
+    for (size_t i = 0; i < n; i++) {
+        fd[i] = kit_send(k, "", line, "{\"sql\":\"wait\"}");
     }
-    pause_ms(300);
-    assert_true(http_post(engine.server, set_release, NULL));
-    for (size_t i = 0; i < MANY; i++) {
+}
+
+static void receive_many(int *fd, size_t n, unsigned *good, unsigned *refused)
+{
+    for (size_t i = 0; i < n; i++) {
         struct reply r = kit_receive(fd[i]);
 
-        good += r.status == 200 ? 1 : 0;
-        refused += r.status == 429 ? 1 : 0;
+        *good += r.status == 200 ? 1 : 0;
+        *refused += r.status == 429 ? 1 : 0;
         if (r.status == 429) {
             expect_in(&r, "Retry-After: 1\r\n");
             expect_in(&r, "too many queries are under way");
         }
         reply_free(&r);
     }
-    assert_int_equal(good, MANAGE_QUERIES_MAX + MANAGE_QUERIES_WAIT_MAX);
+}
+
+/* Some are under way, some wait their turn, the rest is refused; none is lost, and one project does
+ * not keep the others out. */
+static void test_many(void **state)
+{
+    struct kit *k = *state;
+    char token[KEY_TEXT_MAX + 1];
+    unsigned good = 0;
+    unsigned refused = 0;
+    int fd[MANY];
+    int others[MANY];
+
+    kit_project(k, "other", token);
+    send_many(k, QUERY, fd, MANY);
+    pause_ms(300);
+    expect(k, "", "POST /api/v1/projects/other/query", "{\"sql\":\"one\"}", 200, "\"rows\":1");
+    send_many(k, "POST /api/v1/projects/other/query", others, MANY);
+    pause_ms(300);
+    assert_true(http_post(engine.server, set_release, NULL));
+    receive_many(fd, MANY, &good, &refused);
+    assert_int_equal(good, MANAGE_QUERIES_PROJECT_MAX + MANAGE_QUERIES_WAIT_PROJECT_MAX);
+    assert_int_equal(refused, MANY - good);
+    good = 0;
+    refused = 0;
+    receive_many(others, MANY, &good, &refused);
+    assert_int_equal(good, MANAGE_QUERIES_MAX - MANAGE_QUERIES_PROJECT_MAX +
+                               MANAGE_QUERIES_WAIT_MAX - MANAGE_QUERIES_WAIT_PROJECT_MAX);
     assert_int_equal(refused, MANY - good);
     expect(k, "", QUERY, "{\"sql\":\"one\"}", 200, "\"rows\":1");
 }
@@ -386,6 +422,27 @@ static void test_stop(void **state)
     assert_in_range((os_clock_mono_ns() - start) / 1000000, 0, 1900);
 }
 
+/* The same when the clients have gone and the loop has nothing to wait for: the threads are joined,
+ * and what they brought is freed. */
+static void test_end_with_queries_under_way(void **state)
+{
+    struct kit *k = *state;
+
+    for (unsigned i = 0; i < MANAGE_QUERIES_MAX + 3; i++) {
+        (void)close(kit_send(k, "", QUERY, "{\"sql\":\"wait\"}"));
+    }
+    pause_ms(200);
+}
+
+static void test_a_store_that_cannot_be_read(void **state)
+{
+    struct kit *k = *state;
+
+    k->manage.data = "/nonexistent/tallyman";
+    expect(k, "", QUERY, "{\"sql\":\"one\"}", 500,
+           "{\"error\":\"internal_error\",\"message\":\"the store could not be read");
+}
+
 static void test_no_engine(void **state)
 {
     struct kit *k = *state;
@@ -409,8 +466,16 @@ static void test_no_engine(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        test(test_formats),         test(test_refusals), test(test_time),      test(test_many),
-        test(test_clients_that_go), test(test_stop),     test(test_no_engine),
+        test(test_formats),
+        test(test_bytes_that_are_no_text),
+        test(test_refusals),
+        test(test_time),
+        test(test_many),
+        test(test_clients_that_go),
+        test(test_stop),
+        test(test_end_with_queries_under_way),
+        test(test_a_store_that_cannot_be_read),
+        test(test_no_engine),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

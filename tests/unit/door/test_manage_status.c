@@ -1,6 +1,7 @@
 /* test_manage_status: readiness, status of the instance and of projects, rejected events, over a
  * real server with a real store. */
 #include <errno.h>
+#include <sqlite3.h>
 
 #include "tests/lib/faults.h"
 #include "tests/lib/os_vfs.h"
@@ -33,6 +34,29 @@ static int64_t project_of(struct store *s, const char *name)
     return p == NULL ? 0 : p->id;
 }
 
+static int64_t event_ids[8];
+
+static int deliver(struct store *s, void *ctx, struct err *e)
+{
+    const unsigned *count = ctx;
+
+    return queue_delivered(s, event_ids, *count, 1764493260000, e);
+}
+
+static int quarantine(struct store *s, void *ctx, struct err *e)
+{
+    char sql[200];
+
+    (void)ctx;
+    (void)snprintf(sql, sizeof sql,
+                   "INSERT INTO delivery_quarantine(event_id, project, code, quarantined_ms) "
+                   "VALUES(%lld, %lld, 469, 1)",
+                   (long long)event_ids[2], (long long)project_of(s, "demo"));
+    return sqlite3_exec(store_db(s), sql, NULL, NULL, NULL) == SQLITE_OK
+               ? 0
+               : store_err(e, store_db(s), "quarantine");
+}
+
 static int put_events(struct store *s, void *ctx, struct err *e)
 {
     const unsigned *count = ctx;
@@ -51,6 +75,7 @@ static int put_events(struct store *s, void *ctx, struct err *e)
 
         ev.uuid.byte[0] = (uint8_t)(i + 1);
         r = queue_put(s, &ev, &receipt, e);
+        event_ids[i] = receipt.event_id;
     }
     return r;
 }
@@ -145,10 +170,22 @@ static void test_delivery(void **state)
     (void)snprintf(kit_project_error, sizeof kit_project_error, "these rows are refused");
     expect(k, "", "GET /api/v1/projects/demo", NULL, 200, "\"error\":\"these rows are refused\"");
     expect(k, "", "GET /api/v1/projects/other/status", NULL, 200, "\"pending\":0");
+    count = 2;
+    assert_int_equal(kit_do(k, deliver, &count), 0);
+    r = kit_ask(k, "", "GET /api/v1/projects/demo/status", NULL);
+    expect_in(&r, "\"pending\":1,");
+    expect_in(&r, "\"last_success\":\"2025-11-30T09:01:00.000Z\"");
+    reply_free(&r);
+    assert_int_equal(kit_do(k, quarantine, NULL), 0);
+    r = kit_ask(k, "", "GET /api/v1/projects/demo/status", NULL);
+    expect_in(&r, "\"pending\":1,");
+    expect_in(&r, "\"quarantined\":1,");
+    expect_in(&r, "\"repair\":\"the destination refuses these events");
+    reply_free(&r);
     k->manage.sink = NULL;
     expect(k, "", "GET /api/v1/projects/demo/status", NULL, 200,
            "\"error\":\"delivery is off: there is no destination\"");
-    expect(k, "", "GET /api/v1/status", NULL, 200, "\"queue\":{\"pending\":3,");
+    expect(k, "", "GET /api/v1/status", NULL, 200, "\"queue\":{\"pending\":1,");
 }
 
 static void test_rejected(void **state)

@@ -1,5 +1,5 @@
-/* test_posthog: the rules of PostHog's v0 bodies (spec/capture.md A2 steps 7 and 8, A3), one by one,
- * by the parser alone. Cases C13 and C14 by name. */
+/* test_posthog: the rules of PostHog's v0 bodies (spec/capture.md A2 steps 7 and 8, A3), one by
+ * one, by the parser alone. Cases C13 and C14 by name. */
 #include "tests/unit/door/capture_kit.h"
 
 #define KEY    "\"api_key\":\"tmc_k\""

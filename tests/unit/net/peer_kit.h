@@ -38,6 +38,7 @@ struct peer {
     char url[64];
     char path[108]; /* Unix socket, or "" */
     pthread_t thread;
+    pthread_mutex_t lock; /* held while the script runs */
     atomic_bool stop;
     atomic_uint requests, connections;
     /* Writes the answer to fd; false ends the connection. */
@@ -126,7 +127,9 @@ static inline bool peer_one(struct peer *p, int fd, struct buf *in)
     memcpy(head, in->ptr, head_len);
     size_t body_len = peer_length(head);
     unsigned index = atomic_fetch_add(&p->requests, 1);
+    assert_int_equal(pthread_mutex_lock(&p->lock), 0);
     size_t cut = p->cut_at == NULL ? SIZE_MAX : p->cut_at(p->ctx, index, body_len);
+    assert_int_equal(pthread_mutex_unlock(&p->lock), 0);
     size_t want = head_len + 2 + (cut < body_len ? cut : body_len);
     bool ok = true;
     while (ok && in->len < want) {
@@ -140,7 +143,9 @@ static inline bool peer_one(struct peer *p, int fd, struct buf *in)
                                    .connection = atomic_load(&p->connections),
                                    .head = slice_of(head, head_len),
                                    .body = slice_of(in->ptr + head_len + 2, body_len)};
+        assert_int_equal(pthread_mutex_lock(&p->lock), 0);
         ok = p->answer(p->ctx, &req, fd);
+        assert_int_equal(pthread_mutex_unlock(&p->lock), 0);
         memmove(in->ptr, in->ptr + want, in->len - want);
         in->len -= want;
     }
@@ -189,15 +194,24 @@ static inline void peer_start(struct peer *p)
         p->port = ntohs(in.sin_port);
         (void)snprintf(p->url, sizeof p->url, "http://127.0.0.1:%u", p->port);
     }
+    assert_int_equal(pthread_mutex_init(&p->lock, NULL), 0);
     atomic_store(&p->stop, false);
     assert_int_equal(listen(p->listener, 16), 0);
     assert_int_equal(pthread_create(&p->thread, NULL, peer_main, p), 0);
+}
+
+/* What the test wrote before is seen by the script, what the script wrote is seen by the test. */
+static inline void peer_sync(struct peer *p)
+{
+    assert_int_equal(pthread_mutex_lock(&p->lock), 0);
+    assert_int_equal(pthread_mutex_unlock(&p->lock), 0);
 }
 
 static inline void peer_stop(struct peer *p)
 {
     atomic_store(&p->stop, true);
     assert_int_equal(pthread_join(p->thread, NULL), 0);
+    assert_int_equal(pthread_mutex_destroy(&p->lock), 0);
     close(p->listener);
     if (p->path[0] != '\0') {
         (void)unlink(p->path);

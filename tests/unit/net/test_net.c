@@ -191,7 +191,10 @@ static int ask_with(struct world *w, int mode, struct net_request req, struct ne
     w->script.mode = mode;
     *e = (struct err){0};
     req.total_ms = req.total_ms == 0 ? 5000 : req.total_ms;
-    return net_do(w->net, &req, a, e);
+    peer_sync(&w->peer);
+    int r = net_do(w->net, &req, a, e);
+    peer_sync(&w->peer);
+    return r;
 }
 
 static int ask(struct world *w, int mode, struct net_answer *a, struct err *e)

@@ -133,11 +133,20 @@ static int teardown(void **state)
     return 0;
 }
 
+static void peer_sync_if_up(struct far *f)
+{
+    if (!atomic_load(&f->peer.stop)) {
+        peer_sync(&f->peer);
+    }
+}
+
 static struct sink_result send_rows(struct far *f, size_t count)
 {
     static const char rows[] = "{\"a\":1}\n{\"a\":2}\n{\"a\":3}\n";
     struct sink_result r = {.verdict = SINK_UNKNOWN};
+    peer_sync_if_up(f);
     clickhouse_adapter.send(f->c, slice_of(rows, count * 8), count, NULL, &r);
+    peer_sync_if_up(f);
     return r;
 }
 
@@ -377,6 +386,7 @@ static void test_cancelled(void **state)
     pthread_t thread;
     struct sink_result r = {.verdict = SINK_DELIVERED};
     f->hang = true;
+    peer_sync(&f->peer);
     assert_int_equal(pthread_create(&thread, NULL, cancel_soon, &cancel), 0);
     clickhouse_adapter.send(f->c, SLICE("{}\n"), 1, &cancel, &r);
     assert_int_equal(pthread_join(thread, NULL), 0);
@@ -386,7 +396,9 @@ static void test_cancelled(void **state)
 static struct sink_result prepare(struct far *f)
 {
     struct sink_result r = {.verdict = SINK_UNKNOWN};
+    peer_sync_if_up(f);
     clickhouse_adapter.prepare(f->c, NULL, &r);
+    peer_sync_if_up(f);
     return r;
 }
 

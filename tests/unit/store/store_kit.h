@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "base/ensure.h"
+#include "store/control_memory.h"
 #include "store/internal.h"
 #include "store/reader.h"
 #include "store/schema.h"

@@ -600,7 +600,8 @@ static void test_wal_limit_with_thread(void **state)
             assert_int_equal(j.code, 0);
             struct store_status st;
             store_get_status(k.s, &st);
-            assert_true(st.wal_bytes < k.options.wal_bytes_max + 20 * 28 * 1024);
+            /* A pass that ends just then may keep the WAL from beginning anew, for a turn. */
+            assert_true(st.wal_bytes < k.options.wal_bytes_max + 4 * 20 * 28 * 1024);
         }
         assert_true(metric_get(METRIC_STORE_CHECKPOINTS) > passes + 10);
         assert_true(!with_wake || atomic_load(&woken) > 0);
