@@ -2,9 +2,9 @@
  *
  *     storebench DIR [events=1000000] [batch=50] [bytes=500] [uuid=v7|random] [jobs=1] [deliver=0]
  *
- * Opens a store in DIR (which must be empty), and puts events in jobs of `batch` events, `jobs` jobs
+ * Opens a store in DIR (which must be empty), puts events in jobs of `batch` events, `jobs` jobs
  * a turn, each turn with its sync; with deliver=1 each turn's events are taken out again one turn
- * later, as a sink that keeps up would. No parsing, no network. Prints events a second over the
+ * later, as by a sink that keeps up. No parsing, no network. Prints events a second over the
  * whole run and over its last tenth, the slowest turn, and what the files hold. */
 #include <sqlite3.h>
 #include <stdlib.h>

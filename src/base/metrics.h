@@ -71,7 +71,13 @@
       "Passes that moved the write-ahead log into the database.")                                  \
     X(STORE_POISONED, "tallyman_store_poisoned", "gauge",                                          \
       "1 when a write or sync failed: no acknowledgement until a restart.")                        \
-    X(STORE_NO_SPACE, "tallyman_store_no_space", "gauge", "1 while intake waits for space.")
+    X(STORE_NO_SPACE, "tallyman_store_no_space", "gauge", "1 while intake waits for space.")       \
+    X(SINK_CONNECTED, "tallyman_sink_connected", "gauge",                                          \
+      "1 when the last try of the destination succeeded.")                                         \
+    X(SINK_DELIVERED, "tallyman_sink_delivered_total", "counter", "Events delivered, proven.")     \
+    X(SINK_BATCHES, "tallyman_sink_batches_total", "counter", "Batches delivered.")                \
+    X(SINK_FAILURES, "tallyman_sink_failures_total", "counter",                                    \
+      "Tries that failed or were refused; the events stay queued.")
 
 enum metric {
 #define X(sym, name, type, help) METRIC_##sym,

@@ -6,7 +6,7 @@
  * byte of the data directory's name has to be quoted.
  *
  * users.xml is the wall (boot.c proves it at every start): user `default`, as whom every connection
- * comes, may read q.* and may take the role `writer`; user `viewer`, as whom the view q.events
+ * comes, may read q.events and may take the role `writer`; user `viewer`, as whom the view q.events
  * reads, sees the rows whose project is the connection's log_comment, and nothing else.
  *
  * Power failure: both files are written before they are needed, at each start, by replacing; a torn
@@ -63,7 +63,7 @@ static const char users_xml[] =
     "<quotas><default></default></quotas>\n"
     "<roles><writer><grants><query>GRANT ALL ON *.*</query></grants></writer></roles>\n"
     "<users>\n"
-    "<default>" USER_HEAD "<grants><query>GRANT SELECT ON q.*</query>"
+    "<default>" USER_HEAD "<grants><query>GRANT SELECT ON q.events</query>"
     "<query>GRANT writer</query></grants></default>\n"
     "<viewer>" USER_HEAD "<grants><query>GRANT SELECT ON " EVENTS_DATABASE "." EVENTS_TABLE
     "</query></grants>"

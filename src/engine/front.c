@@ -24,7 +24,7 @@
 #define SECRET_BYTES_MAX  256u
 
 struct exchange {
-    const struct front *front;
+    struct front *front;
     struct query query;
     struct run_result result;
     struct buf decoded;
@@ -115,6 +115,10 @@ static void done(void *ctx, struct http_request *req)
     struct exchange *x = ctx;
     const struct library_answer *a = &x->result.answer;
 
+    if (x->query.project.len != 0) {
+        ensure(x->front->projects_running > 0);
+        x->front->projects_running--;
+    }
     add_query_id(req, x->query.id);
     if (x->result.error.code != 0) {
         answer_error(req, &x->result.error);
@@ -318,19 +322,23 @@ static void on_request(void *ctx, struct http_request *req)
 {
     struct exchange *x = http_user(req);
     struct query_error e = {0};
+    struct front *f = ctx;
+    bool project;
 
-    (void)ctx;
     ensure(x != NULL);
     x->query.body = http_body(req);
     if (x->query.reading && x->query.sql.len == 0) {
         http_answer(req, 200, text_type, SLICE("Ok.\n"));
         return;
     }
-    if (!http_work(req, work, done, x)) {
+    project = x->query.project.len != 0;
+    if ((project && f->projects_running == FRONT_PROJECTS_MAX) || !http_work(req, work, done, x)) {
         query_fail(&e, CODE_CANNOT_SCHEDULE_TASK, "too many queries are waiting");
         http_add_header(req, "Retry-After", SLICE("1"));
         answer_error(req, &e);
+        return;
     }
+    f->projects_running += project ? 1 : 0;
 }
 
 static void on_ping(void *ctx, struct http_request *req)

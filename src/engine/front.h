@@ -8,9 +8,15 @@
 #define FRONT_ROUTES         3
 #define FRONT_BODY_BYTES_MAX (64u << 20)
 
+/* Threads that run statements, and how many of them projects may hold at once: the rest is the
+ * deliveries'. */
+#define FRONT_WORKERS      6
+#define FRONT_PROJECTS_MAX 4
+
 struct front {
     const struct engine *engine;
-    struct slice secret; /* the owner's password on TCP; empty: there is no TCP */
+    struct slice secret;       /* the owner's password on TCP; empty: there is no TCP */
+    unsigned projects_running; /* queries of projects with a worker or waiting for one */
 };
 
 /* Fills FRONT_ROUTES routes. f and engine outlive the server. */

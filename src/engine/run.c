@@ -7,7 +7,7 @@
  *             a look whether that took; the gate; the statement
  *
  * A new connection is ClickHouse's user `default`, whatever is asked for: libchdb knows no other.
- * Its rights of its own are SELECT on q.*, and the role `writer` gives it all. A project's
+ * Its rights of its own are SELECT on q.events, and the role `writer` gives it all. A project's
  * connection lays the role down, and no SELECT can take it up again: only SET ROLE could, a
  * statement, which the gate refuses three times over.
  *
@@ -50,7 +50,7 @@ static const char project_settings[] =
     "max_memory_usage = " PROJECT_MEMORY_BYTES ", max_temporary_data_on_disk_size_for_query = "
     "1073741824, use_query_condition_cache = 0, use_query_cache = 0, implicit_select = 0, "
     "allow_introspection_functions = 0, allow_ddl = 0, log_queries = 0, "
-    "output_format_write_statistics = 0, readonly = 1";
+    "output_format_write_statistics = 0, output_format_json_validate_utf8 = 1, readonly = 1";
 
 /* Hands the library's own error over, or tells of a missing answer. */
 static bool failed(const struct library_answer *a, struct query_error *e)

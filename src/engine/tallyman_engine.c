@@ -24,7 +24,6 @@
 #include "os/os.h"
 
 #define END_MS               5000
-#define WORKERS              4
 #define MEMORY_BYTES_DEFAULT 1610612736u /* 1.5 GiB */
 #define SECRET_MAX           128
 
@@ -241,7 +240,7 @@ static int serve(const struct options *o, struct front *front, struct err *e)
                                  .handle_signals = true};
     int r = 0;
 
-    config.limits.workers = WORKERS;
+    config.limits.workers = FRONT_WORKERS;
     config.limits.grace_ms = END_MS - 1000;
     front_routes(front, routes);
     parent.server = http_new(&config, e);

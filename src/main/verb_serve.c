@@ -4,7 +4,8 @@
  * then tallyman.sqlite; then the sockets are bound, so a client that can connect gets the truth;
  * then delivery begins. Stop (SIGINT, SIGTERM, SIGHUP): no new connections, open requests are
  * finished within grace_ms, the sink records what it delivered, the engine ends, the stores are
- * closed cleanly. A poisoned store does not end the process: reads go on, and so does the other
+ * closed cleanly. A queue that cannot be opened for want of space is opened later: the journal's
+ * readers need none. A poisoned store does not end the process: reads go on, and so does the other
  * store. */
 #include <pthread.h>
 #include <signal.h>
@@ -25,7 +26,8 @@
 #include "main/version.h"
 #include "os/os.h"
 
-#define REPLAYS_MAX 64
+#define REPLAYS_MAX      64
+#define OPEN_SPACE_BYTES (1u << 20) /* free on the disk before the queue is opened late */
 
 struct serve {
     struct journal *journal;
@@ -37,14 +39,41 @@ struct serve {
     struct delivery delivery;
     struct http_route *routes;
     size_t route_count;
+    const struct config *config;
+    pthread_mutex_t wake_lock;       /* a leaf: held while the loop is told, or the server goes */
+    struct http_server *wake_server; /* for the checkpointer's thread */
+    struct err store_error;          /* why the queue could not be opened yet */
 };
+
+static int open_store(struct serve *sv, struct err *e);
+static int start_delivery(struct serve *sv, struct err *e);
+
+/* The queue is opened as soon as there is space; what then fails is tried again as well. */
+static void open_late(struct serve *sv)
+{
+    struct err e = {0};
+    uint64_t bytes = 0;
+    if (os_free_space(sv->config->data, &bytes) != 0 || bytes < OPEN_SPACE_BYTES) {
+        return;
+    }
+    if (open_store(sv, &e) != 0) {
+        sv->store_error = e;
+        return;
+    }
+    sv->manage.store = sv->store;
+    sv->manage.store_cause = NULL;
+    capture_attach(sv->capture, sv->store);
+    if (start_delivery(sv, &e) != 0) {
+        log_line(LOG_ERROR, "serve", "delivery does not start: %s", e.text);
+    }
+}
 
 /* The journal's answers leave when its own sync has returned, the queue's when its commit has. */
 static void on_turn(void *ctx)
 {
     struct serve *sv = ctx;
     history_turn(sv->history);
-    if (store_turn(sv->store)) {
+    if (sv->store != NULL && store_turn(sv->store)) {
         http_again(sv->server);
     }
 }
@@ -53,6 +82,10 @@ static void on_tick(void *ctx)
 {
     struct serve *sv = ctx;
     journal_tick(sv->journal);
+    if (sv->store == NULL) {
+        open_late(sv);
+        return;
+    }
     store_tick(sv->store);
     delivery_tick(&sv->delivery);
 }
@@ -102,6 +135,15 @@ static struct http_limits limits_of(const struct config *c)
     return l;
 }
 
+static void set_wake(struct serve *sv, struct http_server *server)
+{
+    int r = pthread_mutex_lock(&sv->wake_lock);
+    ensure(r == 0);
+    sv->wake_server = server;
+    r = pthread_mutex_unlock(&sv->wake_lock);
+    ensure(r == 0);
+}
+
 static int make_routes(struct serve *sv, struct err *e)
 {
     sv->route_count = HISTORY_ROUTES + MANAGE_ROUTES + capture_route_count();
@@ -128,6 +170,7 @@ static int make_server(struct serve *sv, const struct config *c, struct err *e)
                              .hooks = {on_turn, on_tick, on_stopping, sv},
                              .handle_signals = true};
     sv->server = http_new(&hc, e);
+    set_wake(sv, sv->server);
     return sv->server == NULL ? e->code : 0;
 }
 
@@ -165,14 +208,35 @@ static int open_journal(struct serve *sv, const struct config *c, struct err *e)
     return 0;
 }
 
-static int open_store(struct serve *sv, const struct config *c, struct err *e)
+static void nothing(void *ctx)
 {
+    (void)ctx;
+}
+
+/* The checkpointer's thread: turns that waited for it may go on. */
+static void on_checkpoint(void *ctx)
+{
+    struct serve *sv = ctx;
+    int r = pthread_mutex_lock(&sv->wake_lock);
+    ensure(r == 0);
+    if (sv->wake_server != NULL) {
+        (void)http_post(sv->wake_server, nothing, NULL); /* no memory: the next tick wakes it */
+    }
+    r = pthread_mutex_unlock(&sv->wake_lock);
+    ensure(r == 0);
+}
+
+static int open_store(struct serve *sv, struct err *e)
+{
+    const struct config *c = sv->config;
     struct store_options so = store_options_default;
     so.queue_events_max = c->queue_events_max;
     so.queue_bytes_max = c->queue_bytes_max;
     so.project_events_max = c->queue_events_max / 2 > 0 ? c->queue_events_max / 2 : 1;
     so.project_bytes_max = c->queue_bytes_max / 2;
     so.threads = true;
+    so.wake = on_checkpoint;
+    so.wake_ctx = sv;
     int r = store_open(c->data, &so, &sv->store, e);
     if (r == 0) {
         struct store_status st;
@@ -180,6 +244,14 @@ static int open_store(struct serve *sv, const struct config *c, struct err *e)
         log_line(LOG_INFO, "serve", "queue: %llu events wait for delivery",
                  (unsigned long long)st.pending_events);
     }
+    return r;
+}
+
+static int start_delivery(struct serve *sv, struct err *e)
+{
+    int r = delivery_start(&sv->delivery, sv->config, sv->store, sv->server, e);
+    sv->manage.sink = sv->delivery.sink;
+    sv->manage.query.engine_socket = sv->delivery.embedded ? sv->delivery.socket : NULL;
     return r;
 }
 
@@ -191,6 +263,7 @@ static void fill_manage(struct serve *sv, const struct config *c)
                                  .revision = version_revision(),
                                  .started_ns = os_clock_mono_ns(),
                                  .store = sv->store,
+                                 .store_cause = sv->store == NULL ? sv->store_error.text : NULL,
                                  .data = c->data,
                                  .sink_name = clickhouse_adapter.name,
                                  .engine_status = delivery_engine_status,
@@ -230,10 +303,8 @@ static int run(struct serve *sv, const struct config *c, struct err *e)
     if (r == 0) {
         r = listen_all(sv, c, e);
     }
-    if (r == 0) {
-        r = delivery_start(&sv->delivery, c, sv->store, sv->server, e);
-        sv->manage.sink = sv->delivery.sink;
-        sv->manage.query.engine_socket = sv->delivery.embedded ? sv->delivery.socket : NULL;
+    if (r == 0 && sv->store != NULL) {
+        r = start_delivery(sv, e);
     }
     if (r == 0) {
         r = http_run(sv->server, e);
@@ -241,10 +312,11 @@ static int run(struct serve *sv, const struct config *c, struct err *e)
     delivery_stop(&sv->delivery);
     sv->manage.sink = NULL;
     manage_end(&sv->manage);
+    while (sv->store != NULL && store_turn(sv->store)) {
+    }
+    set_wake(sv, NULL);
     if (sv->server != NULL) {
         http_free(sv->server);
-    }
-    while (store_turn(sv->store)) {
     }
     if (sv->history != NULL) {
         history_free(sv->history);
@@ -275,10 +347,17 @@ static int serve(struct serve *sv, const struct config *c, struct err *e)
     if (r != 0) {
         return r;
     }
-    r = open_store(sv, c, e);
+    sv->config = c;
+    r = open_store(sv, &sv->store_error);
+    if (r == ERR_NO_SPACE) {
+        log_line(LOG_WARN, "serve", "the queue waits for space: %s", sv->store_error.text);
+        r = 0;
+    }
     if (r == 0) {
         r = run(sv, c, e);
         note_close(store_close(sv->store, &closing), "queue", &closing, &r, e);
+    } else {
+        *e = sv->store_error;
     }
     note_close(journal_close(sv->journal, &closing), "journal", &closing, &r, e);
     if (r == 0) {
@@ -291,7 +370,7 @@ int verb_serve(int argc, char **argv)
 {
     struct config c;
     struct err e = {0};
-    struct serve sv = {0};
+    struct serve sv = {.wake_lock = PTHREAD_MUTEX_INITIALIZER};
     int code = EXIT_DONE;
     if (!config_begin(&c, "serve",
                       "Runs the server on a data directory, made when it is missing.\n", argc, argv,

@@ -130,7 +130,10 @@ static void judge_failure(int outcome, const struct net_answer *a, const struct 
 {
     set(r, a->sent ? SINK_UNKNOWN : SINK_RETRY, 0, a->sent ? 0 : PREPARE);
     if (!a->sent) {
-        (void)snprintf(r->text, sizeof r->text, "cannot connect: %.170s", e->text);
+        /* Without libcurl's "after 3 ms": the same trouble has the same text. */
+        const char *after = strstr(e->text, " after ");
+        int n = after == NULL ? 170 : (int)(after - e->text);
+        (void)snprintf(r->text, sizeof r->text, "cannot connect: %.*s", n < 170 ? n : 170, e->text);
     } else if (outcome == ERR_REFUSED || outcome == ERR_NO_MEMORY) {
         (void)snprintf(r->text, sizeof r->text, "left without an answer: %.160s", e->text);
     } else {

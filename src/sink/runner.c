@@ -25,6 +25,7 @@
 
 #include "base/ensure.h"
 #include "base/log.h"
+#include "base/metrics.h"
 #include "os/os.h"
 #include "sink/runner_internal.h"
 
@@ -126,6 +127,8 @@ void sink_note_failure(struct sink *k, const struct sink_result *r)
     (void)snprintf(k->status.error, sizeof k->status.error, "%s", r->text);
     k->retry_at_ns = k->due_ns;
     sink_unlock(k);
+    metric_set(METRIC_SINK_CONNECTED, 0);
+    metric_add(METRIC_SINK_FAILURES, 1);
     if (news) {
         log_line(LOG_WARN, k->adapter->name, "%s", r->text);
     }
@@ -152,6 +155,9 @@ void sink_note_success(struct sink *k, size_t rows)
     k->status.delivered += rows;
     k->status.batches += rows != 0 ? 1 : 0;
     sink_unlock(k);
+    metric_set(METRIC_SINK_CONNECTED, 1);
+    metric_add(METRIC_SINK_DELIVERED, rows);
+    metric_add(METRIC_SINK_BATCHES, rows != 0 ? 1 : 0);
     if (news) {
         log_line(LOG_INFO, k->adapter->name, "the destination works again");
     }
@@ -174,8 +180,7 @@ static void prepare(struct sink *k)
     news = strcmp(k->warning, r.text) != 0;
     memcpy(k->warning, r.text, sizeof k->warning);
     k->warning[sizeof k->warning - 1] = '\0';
-    /* A batch that failed still has to show that the trouble is over. */
-    if (k->batch.tries == 0) {
+    if (k->batch.tries == 0) { /* one that failed has yet to show that the trouble is over */
         k->status.connected = true;
         k->status.error[0] = '\0';
         k->retry_at_ns = 0;
@@ -185,6 +190,7 @@ static void prepare(struct sink *k)
         log_line(LOG_WARN, k->adapter->name, "%s", r.text);
     }
     if (k->batch.tries == 0) {
+        metric_set(METRIC_SINK_CONNECTED, 1);
         k->failures = 0;
     }
 }
@@ -205,7 +211,8 @@ static void idle(struct sink *k)
 
 /* A batch that was not full emptied the queue: the next begins when this one is recorded and some
  * time has passed, so that a trickle of events makes few inserts. After many full ones in a row the
- * records are waited for too: the selection then sees rows again that lie before those under way. */
+ * records are waited for too: the selection then sees rows again that lie before those under
+ * way. */
 static bool gathered(struct sink *k)
 {
     uint64_t next = k->selected_ns + k->options.gather_ms * NS_PER_MS;

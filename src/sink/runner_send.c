@@ -15,6 +15,7 @@
 
 #include "base/ensure.h"
 #include "base/log.h"
+#include "base/metrics.h"
 #include "os/os.h"
 #include "sink/runner_internal.h"
 
@@ -175,6 +176,7 @@ static void on_rejected(struct sink *k, const struct sink_result *r)
     sink_lock(k);
     k->status.failures++;
     sink_unlock(k);
+    metric_add(METRIC_SINK_FAILURES, 1);
     if (b->solo == 0) {
         k->limit = k->limit < BATCH_SMALL ? k->limit : BATCH_SMALL;
         store_position(k);

@@ -1,9 +1,9 @@
 /* account: the counters of the queue: budgets are checked against them, status shows them.
  *
- * project_counters is the stored truth of a committed state; what a job changes is gathered here and
- * written once, when the job is kept, inside its savepoint; so counters and rows commit or vanish
- * together, and 1,000 events cost one update. Sums of the instance are in memory: committed, plus
- * this turn's kept jobs, plus the running job. */
+ * project_counters is the stored truth of a committed state; what a job changes is gathered here
+ * and written once, when the job is kept, inside its savepoint; so counters and rows commit or
+ * vanish together, and 1,000 events cost one update. Sums of the instance are in memory:
+ * committed, plus this turn's kept jobs, plus the running job. */
 #ifndef STORE_ACCOUNT_H
 #define STORE_ACCOUNT_H
 

@@ -193,7 +193,7 @@ static void thread_pass(struct checkpointer *c)
 
     pthread_mutex_unlock(&c->lock);
     if (checkpoint_pass(c, &e) < 0) {
-        log_line(err_level(e.code), "store", "%s", e.text);
+        log_line((enum log_level)err_level(e.code), "store", "%s", e.text);
     }
     pthread_mutex_lock(&c->lock);
     ended = !over_limit(c) || c->code != 0;

@@ -290,7 +290,7 @@ void control_tick(struct store *s)
     struct err e;
 
     if (s->control != NULL && s->control->stale && control_committed(s, &e) < 0) {
-        log_line(err_level(e.code), "store", "%s", e.text);
+        log_line((enum log_level)err_level(e.code), "store", "%s", e.text);
     }
 }
 

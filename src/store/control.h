@@ -1,10 +1,10 @@
 /* control: projects and their keys, in tallyman.sqlite and, for the loop, in memory.
  *
- * The memory copy (struct control) belongs to the loop thread; it is loaded at open and changed only
- * after the commit of the job that changed the tables (control_*_committed are called by the job's
- * `done`). A key is found by the SHA-256 of its text, so lookups leak no timing about tokens. Public
- * keys (capture, segment) are also kept in clear, because `project show` prints them; service keys
- * only as their hash.
+ * The memory copy (struct control) belongs to the loop thread; it is loaded at open and changed
+ * only after the commit of the job that changed the tables (control_*_committed are called by the
+ * job's `done`). A key is found by the SHA-256 of its text, so lookups leak no timing about
+ * tokens. Public keys (capture, segment) are also kept in clear, because `project show` prints
+ * them; service keys only as their hash.
  *
  * Names: a project id is [a-z0-9][a-z0-9_-]{0,62}; a key's name (for segment keys: the source)
  * [A-Za-z0-9_.-]{1,64}; titles at most 200 bytes of UTF-8 without control characters. */

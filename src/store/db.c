@@ -43,6 +43,8 @@ int store_err(struct err *e, struct sqlite3 *db, const char *what)
     }
     if (rc == SQLITE_IOERR_NOMEM) {
         code = ERR_NO_MEMORY;
+    } else if (rc == SQLITE_IOERR_SHMSIZE) {
+        code = ERR_NO_SPACE; /* the WAL's index, which holds nothing durable, cannot grow */
     }
     err_set(e, code, "%s: %s (SQLite code %d)", what, sqlite3_errmsg(db), rc);
     if (e != NULL) {

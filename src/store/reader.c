@@ -1,7 +1,7 @@
 /* Readers: what status and lists show of the queue.
  *
- * A reader sees committed states only, each whole. It cannot write (the connection is read-only) and
- * keeps no snapshot between calls. Answers: all errors; nothing here stops the server. */
+ * A reader sees committed states only, each whole. It cannot write (the connection is read-only)
+ * and keeps no snapshot between calls. Answers: all errors; nothing here stops the server. */
 #include "store/reader.h"
 
 #include <stdio.h>

@@ -2,8 +2,8 @@
  *
  * New receipts are appended to receipts_recent (in the order of ids: one page a commit, however
  * random the uuids are) and kept in memory, where they are looked up. When there are many, the
- * oldest RUN of them is frozen, sorted, and moved to `receipts` in key order by slices of the loop's
- * time; then the run's rows leave receipts_recent. In front of `receipts` stands a filter
+ * oldest RUN of them is frozen, sorted, and moved to `receipts` in key order by slices of the
+ * loop's time; then the run's rows leave receipts_recent. In front of `receipts` stands a filter
  * (receipt_filter.h).
  *
  * Lookup: young set, old set (a run on its way), filter, table: always exact. */
@@ -91,7 +91,7 @@ void receipt_set_cut(struct receipt_set *set, const uint64_t seed[2], uint32_t c
 void receipt_set_free(struct receipt_set *set);
 
 /* receipts_merge.c */
-/* The young ones become the run. None of them may be of the turn under way: they could be undone. */
+/* The young ones become the run. None may be of the turn under way: it could be undone. */
 int receipts_begin_run(struct receipts *rs, struct err *e) MUST_CHECK;
 /* Frees the run and its buffers; the next one may begin. */
 void receipts_end_run(struct receipts *r);

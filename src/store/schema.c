@@ -122,9 +122,10 @@ int schema_check(struct sqlite3 *db, int64_t *version, struct err *e)
 int schema_open(struct sqlite3 *db, int64_t *version, struct err *e)
 {
     int r = schema_check(db, version, e);
+    bool old = r == 0 && *version > 0;
 
     while (r == 0 && *version < SCHEMA_VERSION) {
-        if (*version > 0) {
+        if (old) {
             log_line(LOG_INFO, "store", "bringing %s from schema version %lld to %lld", STORE_FILE,
                      (long long)*version, (long long)*version + 1);
         }

@@ -5,7 +5,7 @@
  *   projects, keys         control.h
  *   events                 queued events; a delivered one is gone
  *   receipts               (project, uuid) -> event id, for ever, in key order
- *   receipts_recent        the same facts: the newest go here, in the order of ids, and are moved to
+ *   receipts_recent        the same facts: new ones go here, in the order of ids, and are moved to
  *                          receipts in large sorted runs. During a move a receipt may be in both,
  *                          with the same id
  *   delivery_quarantine    queued events that are not tried again by themselves

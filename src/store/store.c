@@ -239,7 +239,7 @@ static void merged(struct store_job *job, int code, const struct err *e)
     }
     s->merge_queued = false;
     if (code < 0) {
-        log_line(err_level(code), "store", "merge receipts: %s", e->text);
+        log_line((enum log_level)err_level(code), "store", "merge receipts: %s", e->text);
     }
 }
 

@@ -9,8 +9,8 @@
  * the file fails, and when the commit fails; then every job that had run is told why and those that
  * had not are in the next turn.
  *
- * If power fails before COMMIT has returned, the transaction is on the disk whole or not at all, and
- * nobody was told of it; after it, it is on the disk.
+ * If power fails before COMMIT has returned, the transaction is on the disk whole or not at all,
+ * and nobody was told of it; after it, it is on the disk.
  *
  * Stops (poisoned): a commit, a write or a checkpoint that fails for another reason than space or
  * memory, and a database found to be malformed. Answers: everything else. */

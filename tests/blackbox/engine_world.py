@@ -25,7 +25,7 @@ class Engine:
 
     def __init__(self, data, *args, wrapper=()):
         self.data = pathlib.Path(data)
-        self.args = list(args)
+        self.args = ["--nice", "0", *args]  # tests share the machine with other work
         self.wrapper = list(wrapper)
         self.log_path = self.data.parent / f"{self.data.name}.log"
         self.process = None

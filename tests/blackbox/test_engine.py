@@ -273,6 +273,25 @@ def test_project_limits(engine):
         assert refused(ask("SELECT 1", X_Tallyman_Rows_Max=bad), 400, 36)
 
 
+def test_deliveries_have_workers_of_their_own(engine):
+    """Projects hold at most four workers; more of their queries are turned away, and the owner's go on."""
+    slow = "SELECT count() FROM numbers(1e13) WHERE sipHash64(number) = 1"
+    answers = []
+    threads = [threading.Thread(target=lambda: answers.append(
+        engine.ask(slow, project="p", headers={"X-Tallyman-Time-Ms": "3000"}).status)) for _ in range(12)]
+    for t in threads:
+        t.start()
+    time.sleep(0.5)
+    started = time.monotonic()
+    assert engine.value("SELECT 1") == "1\n"
+    assert time.monotonic() - started < 2
+    assert answers == [503] * 8
+    for t in threads:
+        t.join()
+    assert sorted(answers) == [408] * 4 + [503] * 8
+    assert engine.ask("SELECT 1", project="p").status == 200
+
+
 # ---- the owner on TCP ----
 
 def test_tcp_wants_the_password(engine):
@@ -351,6 +370,7 @@ def test_modes_of_what_it_makes(fresh):
 
 
 def test_it_is_nice_and_bounded(fresh):
+    fresh.args = []
     fresh.start()
     fields = open(f"/proc/{fresh.process.pid}/stat").read().rsplit(")", 1)[1].split()
     assert fields[16] == "15"
@@ -375,6 +395,34 @@ def test_a_clean_restart_keeps_everything(fresh):
     assert fresh.value(f"SELECT count() FROM {TABLE}") == "500\n"
     assert fresh.value("SELECT count() FROM events", project="p", default_format="CSV") == "500\n"
     assert fresh.stop() == 0
+
+
+def test_queries_are_closed_unless_the_self_test_passes(fresh):
+    """Somebody with all rights has broken the view: project queries stop, deliveries go on, a repair opens them again."""
+    fresh.start()
+    fresh.value("CREATE OR REPLACE VIEW q.events DEFINER = viewer SQL SECURITY DEFINER AS SELECT 1 AS project "
+                "COMMENT 'tallyman view 1'")
+    fresh.stop()
+    fresh.start()
+    status = fresh.request("GET", "/status").json
+    assert status["queries"] == "closed" and "SELECT count() FROM events" in status["reason"]
+    assert refused(fresh.ask("SELECT 1", project="p"), 503, 344, "closed")
+    assert fresh.insert([row("p", 1)]).status == 200
+    assert "queries of projects are closed" in fresh.log
+    fresh.value("DROP VIEW q.events")
+    fresh.stop()
+    fresh.start()
+    assert fresh.request("GET", "/status").json["queries"] == "open"
+    assert fresh.value("SELECT count() FROM events", project="p", default_format="CSV") == "1\n"
+
+
+def test_the_row_policy_holds_without_the_view(fresh):
+    """The view's condition and the policy of its definer are two locks: one is enough."""
+    fresh.start()
+    assert fresh.insert([row("p", 1), row("zz", 2)]).status == 200
+    fresh.value("CREATE OR REPLACE VIEW q.events DEFINER = viewer SQL SECURITY DEFINER AS SELECT * FROM "
+                "tallyman.events_v2 COMMENT 'tallyman view 1'")
+    assert fresh.value("SELECT groupArray(event_id) FROM events", project="p", default_format="TabSeparated") == "[1]\n"
 
 
 def test_kill_keeps_what_was_acknowledged(fresh):
@@ -449,7 +497,7 @@ def test_an_insert_and_a_merge_are_synced_before_they_are_answered(fresh, tmp_pa
 
 def test_it_ends_with_its_parents_pipe(fresh):
     reading, writing = os.pipe()
-    fresh.args = ["--parent-fd", str(reading)]
+    fresh.args += ["--parent-fd", str(reading)]
     fresh.start(pass_fds=[reading])
     os.close(reading)
     assert fresh.value("SELECT 1") == "1\n"

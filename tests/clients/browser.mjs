@@ -79,6 +79,6 @@ export function inBrowser(name, { source, init, run }) {
       await context.close()
       await site.close()
     }
-  }, 100)
+  }, true)
 }
 

@@ -17,6 +17,16 @@ export function decode(r) {
   return body
 }
 
+// As JSON.parse, and control characters may stand in strings as they are (the texts here have none outside).
+function parse(text) {
+  const escaped = (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`
+  try {
+    return JSON.parse(text.toString())
+  } catch {
+    return JSON.parse(text.toString().replace(/[\0-\x1f]/g, escaped))
+  }
+}
+
 // U+FFFD for each lone surrogate, in names too.
 function mended(v) {
   if (typeof v === 'string') return v.toWellFormed()
@@ -99,12 +109,12 @@ function segment(e, outer, r, project, source) {
 // column `properties`, where nothing was added to what came and nothing had to be mended.
 export function eventsOf(r, project, source = 'default') {
   const body = decode(r)
-  const whole = JSON.parse(body.toString())
+  const whole = parse(body)
   const single = !Array.isArray(whole) && !Array.isArray(whole.batch)
   const texts = single ? [body] : elements(Array.isArray(whole) ? body : members(body).get('batch'))
   const outer = single || Array.isArray(whole) ? {} : whole
   return texts.map((text, index) => {
-    const e = JSON.parse(text.toString())
+    const e = parse(text)
     const isSegment = /\/v1\//.test(r.path) && !r.path.includes('/i/v1/')
     const made = isSegment ? segment(e, outer, r, project, source) : posthog(e, outer, r)
     const sound = JSON.stringify(mended(e)) === JSON.stringify(e)

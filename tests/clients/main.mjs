@@ -9,6 +9,7 @@ import './segment_node.mjs'
 import './rudder_node.mjs'
 import './posthog_js.mjs'
 import './segment_next.mjs'
+import './raw_http.mjs'
 import { closeBrowser } from './browser.mjs'
 
 const dir = process.env.WORK
@@ -19,7 +20,7 @@ const seconds = () => ((Date.now() - started) / 1000).toFixed(1)
 const server = new Tallyman(dir, 'intake')
 await server.start('--engine', 'off')
 const suite = new Intake({ server, dir })
-await suite.send(24)
+await suite.send(30, 10)
 await closeBrowser()
 say(`  ${seconds()} s: sent`)
 await server.stop()

@@ -9,6 +9,7 @@
 //   drop: true                    the server commits and answers, the client gets a reset connection
 //   cut: true                     the same, in the middle of the answer's body
 //   delay: MS                     the answer is held back
+//   hold: PROMISE                 the request is, before it is forwarded
 //
 // Answers made here carry CORS headers as the server's own do. `requests` has, in order, for each request: method,
 // path (without query), query, headers, body, conn; fault (the rule that was used), status (the server's), answer (its
@@ -113,6 +114,7 @@ export class Proxy {
   async #forward(r, req, res, rule) {
     let answer
     try {
+      await rule.hold
       answer = await this.#ask(r, req)
     } catch (error) {
       r.fault = `the server: ${error.message}`

@@ -14,7 +14,7 @@ function client(t, options = {}) {
   t.told = { good: 0, bad: 0 }
   t.heard = (error) => (error ? t.told.bad++ : t.told.good++)
   return new Analytics(t.token, {
-    dataPlaneUrl: t.url, flushAt: 50, flushInterval: 300, logLevel: 'silent', errorHandler: () => {}, ...options,
+    dataPlaneUrl: t.url, flushAt: 50, flushInterval: 300, logLevel: 'none', errorHandler: () => {}, ...options,
   })
 }
 

@@ -1,7 +1,7 @@
-/* Crash states of tallyman.sqlite, exhaustively (docs/CRASH.md): lives of a store on the model disk,
- * with SQLite above it (tests/lib/os_vfs.h), the power cut at every call to the disk, with every
- * subset of what was pending, or seeded ones where there are too many, and the process killed there.
- * Each disk that is left is verified, opened, held against what had been told, sent everything
+/* Crash states of tallyman.sqlite, exhaustively (docs/CRASH.md): lives of a store on the model
+ * disk, with SQLite above it (tests/lib/os_vfs.h), the power cut at every call to the disk, with
+ * every subset of what was pending, or seeded ones where there are too many, and the process killed
+ * there. Each disk that is left is verified, opened, held against what had been told, sent everything
  * again, written to, and opened again. While it is opened the power is cut again, up to three times
  * in all.
  *

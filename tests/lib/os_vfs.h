@@ -4,8 +4,8 @@
  * It behaves as SQLite's own unix VFS does on Linux, with the build options of Debian: fdatasync
  * for every sync, the directory synced once behind the first sync of a new journal or WAL (and, as
  * there, without looking at the result), ENOSPC alone is "disk full", a short write goes on,
- * POWERSAFE_OVERWRITE is claimed unless os_vfs_psow says otherwise, no memory mapping. Files without
- * a name (sorters, statement journals) are not durable and stay with the unix VFS.
+ * POWERSAFE_OVERWRITE is claimed unless os_vfs_psow says otherwise, no memory mapping. Files
+ * without a name (sorters, statement journals) are not durable and stay with the unix VFS.
  *
  * Locks and the WAL index live in the memory of this process, which is all there is. A test that
  * cuts the power plays several processes, one after the other or one inside the other's call: it

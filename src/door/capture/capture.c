@@ -96,16 +96,20 @@ struct capture *capture_new(struct store *store, const struct capture_options *o
         free(at);
         return NULL;
     }
-    *c = (struct capture){.store = store,
-                          .control = store_control(store),
-                          .options = *options,
-                          .on_committed = on_committed,
-                          .ctx = ctx,
-                          .at = at};
+    *c = (struct capture){.options = *options, .on_committed = on_committed, .ctx = ctx, .at = at};
     for (size_t i = 0; i < EVENT_COUNT; i++) {
         at[i] = (struct capture_at){.c = c, .row = &event_rows[i]};
     }
+    if (store != NULL) {
+        capture_attach(c, store);
+    }
     return c;
+}
+
+void capture_attach(struct capture *c, struct store *store)
+{
+    c->store = store;
+    c->control = store_control(store);
 }
 
 void capture_free(struct capture *c)

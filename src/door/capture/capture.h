@@ -22,8 +22,11 @@ struct capture_options {
 };
 
 /* on_committed (may be NULL) is called on the loop thread after a commit that stored events. */
+/* store NULL: it could not be opened yet; requests are answered as on a full disk until
+ * capture_attach gives it. */
 struct capture *capture_new(struct store *store, const struct capture_options *options,
                             void (*on_committed)(void *ctx), void *ctx);
+void capture_attach(struct capture *c, struct store *store);
 void capture_free(struct capture *c);
 
 /* The routes, for the table of the server: how many, and the n-th one. */

@@ -37,7 +37,8 @@ bool capture_is_key_text(struct slice text)
 
 const struct key *capture_key(const struct capture *c, struct slice text, const struct project **p)
 {
-    const struct key *k = text.len == 0 ? NULL : control_key(c->control, text, p);
+    const struct key *k =
+        text.len == 0 || c->control == NULL ? NULL : control_key(c->control, text, p);
     return k == NULL || k->kind == KEY_SERVICE ? NULL : k;
 }
 
@@ -243,7 +244,9 @@ void capture_check_head(struct capture *c, struct http_request *req, enum captur
                        (struct slice){0});
         return;
     }
-    int r = check(c, req, dialect, &e);
+    int r = c->store == NULL
+                ? err_set(&e, ERR_NO_SPACE, "the queue waits for space; nothing was stored")
+                : check(c, req, dialect, &e);
     if (r != 0) {
         capture_refuse(req, dialect, r, e.text, (struct slice){0});
     }

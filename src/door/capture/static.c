@@ -158,8 +158,8 @@ void static_config_js(void *ctx, struct http_request *req)
     answer(req, "application/javascript; charset=utf-8", &out);
 }
 
-/* posthog-js looks for parts of itself that it was told are not needed, and does without. A page may
- * read that, else its console fills with errors about CORS. */
+/* posthog-js looks for parts of itself that it was told are not needed, and does without. A page
+ * may read that, else its console fills with errors about CORS. */
 void static_none(void *ctx, struct http_request *req)
 {
     (void)ctx;

@@ -38,6 +38,12 @@ static bool not_found(struct http_request *req, const char *message)
     return false;
 }
 
+static bool no_store(const struct manage *m, struct http_request *req)
+{
+    http_answer_error(req, ERR_NO_SPACE, m->store_cause, (struct slice){0});
+    return false;
+}
+
 /* The caller's key: NULL with true on the Unix socket; false when answered. */
 static bool find_key(struct manage *m, struct http_request *req, const struct key **key)
 {
@@ -47,6 +53,9 @@ static bool find_key(struct manage *m, struct http_request *req, const struct ke
     *key = NULL;
     if (http_on_unix_socket(req)) {
         return true;
+    }
+    if (m->store == NULL && m->store_cause != NULL) {
+        return no_store(m, req);
     }
     if (m->store == NULL || !http_bearer(req, &text)) {
         return refuse_key(req);
@@ -65,6 +74,9 @@ bool manage_may_project(struct manage *m, struct http_request *req, unsigned sco
     *who = (struct manage_caller){0};
     if (!find_key(m, req, &who->key)) {
         return false;
+    }
+    if (m->store == NULL && m->store_cause != NULL) {
+        return no_store(m, req);
     }
     if (m->store != NULL) {
         who->project = control_project(store_control(m->store), http_path_part(req, 0));

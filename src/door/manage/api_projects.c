@@ -56,6 +56,10 @@ void manage_projects_list(void *ctx, struct http_request *req)
         return;
     }
     bool all = who.key == NULL || (who.key->scopes & SCOPE_PROJECTS_ADMIN) != 0;
+    if (m->store == NULL && m->store_cause != NULL) {
+        http_answer_error(req, ERR_NO_SPACE, m->store_cause, (struct slice){0});
+        return;
+    }
     const struct control *c = m->store == NULL ? NULL : store_control(m->store);
     const struct project *p = c == NULL ? NULL : control_project_at(c, 0);
     buf_put_cstr(&b, "{\"projects\":[");
@@ -132,7 +136,9 @@ void manage_projects_create(void *ctx, struct http_request *req)
         return;
     }
     if (m->store == NULL) {
-        http_answer_error(req, ERR_NOT_FOUND, "there is no queue here", (struct slice){0});
+        bool waits = m->store_cause != NULL;
+        http_answer_error(req, waits ? ERR_NO_SPACE : ERR_NOT_FOUND,
+                          waits ? m->store_cause : "there is no queue here", (struct slice){0});
         return;
     }
     if (manage_read_body(req, members, 2, &e) != 0) {

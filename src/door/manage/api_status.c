@@ -250,6 +250,12 @@ void manage_status(void *ctx, struct http_request *req)
     put_journal(&b, m->journal);
     if (m->store != NULL) {
         put_queue(&b, m->store);
+    } else if (m->store_cause != NULL) {
+        json_put_name(&b, "queue");
+        buf_put_char(&b, '{');
+        manage_put_flag(&b, "no_space", true);
+        manage_put_text(&b, "cause", slice_cstr(m->store_cause));
+        buf_put_char(&b, '}');
     }
     put_sink(&b, m);
     put_engine(&b, m);

@@ -2,6 +2,8 @@
  * whether events would be taken now, and if not, which store is in the way and why. */
 #include "door/manage/manage.h"
 
+#include <stdio.h>
+
 #include "base/ensure.h"
 #include "base/metrics.h"
 #include "door/manage/api.h"
@@ -37,6 +39,9 @@ static void readyz(void *ctx, struct http_request *req)
     journal_get_status(m->journal, &j);
     if (m->store != NULL) {
         store_get_status(m->store, &s);
+    } else if (m->store_cause != NULL) {
+        s.no_space = true;
+        (void)snprintf(s.cause, sizeof s.cause, "%s", m->store_cause);
     }
     if (j.damaged) {
         not_ready(req, "damaged", "journal", j.cause);

@@ -43,10 +43,11 @@ struct manage {
     const char *version, *revision;
     uint64_t started_ns; /* monotonic */
     bool stopping;
-    struct store *store;   /* NULL: no queue, and nothing under /api/v1/ but status */
-    const char *data;      /* the data directory, for readers of the store */
-    struct sink *sink;     /* NULL: nothing is delivered */
-    const char *sink_name; /* of its adapter */
+    struct store *store;     /* NULL: no queue, and nothing under /api/v1/ but status */
+    const char *store_cause; /* store NULL: why it could not be opened yet; else NULL */
+    const char *data;        /* the data directory, for readers of the store */
+    struct sink *sink;       /* NULL: nothing is delivered */
+    const char *sink_name;   /* of its adapter */
     /* How the embedded engine is; NULL: there is none. */
     void (*engine_status)(void *ctx, struct manage_engine *out);
     void *engine_ctx;

@@ -221,7 +221,10 @@ static inline struct kit *kit_new(const struct store_options *so, const struct c
 {
     struct kit *k = calloc(1, sizeof *k);
     struct err e = {0};
-    assert_non_null(k);
+    if (k == NULL) {
+        fail();
+        return NULL;
+    }
     (void)snprintf(k->dir, sizeof k->dir, "/tmp/test_capture.XXXXXX");
     assert_non_null(mkdtemp(k->dir));
     assert_int_equal(store_open(k->dir, so, &k->store, &e), 0);

@@ -1,5 +1,6 @@
 /* The sink runner on a real store and loop, with a far side that is played: freezing and repeating,
  * refused projects, the stored position, restarts, slowing down, recording. */
+#include "base/metrics.h"
 #include "store/internal.h"
 #include "tests/unit/sink/runner_kit.h"
 
@@ -48,6 +49,8 @@ static void test_everything_once(void **state)
     assert_int_equal(st.failures, 0);
     assert_int_equal(st.retry_in_ms, 0);
     assert_int_equal(t->prepares, 1);
+    assert_int_equal(metric_get(METRIC_SINK_CONNECTED), 1);
+    assert_true(metric_get(METRIC_SINK_DELIVERED) >= 10000);
     for (unsigned i = 0; i < t->sends; i++) {
         assert_true(t->seen[i].count <= 300);
     }
@@ -530,6 +533,28 @@ static void test_poisoned_store(void **state)
     assert_true(kit_now_ns() - start < UINT64_C(2000000000));
 }
 
+/* What is delivered and cannot be recorded now (another process holds the database, the disk is
+ * full) is recorded later; it is not sent again meanwhile. */
+static void test_recording_is_repeated(void **state)
+{
+    struct kit *t = *state;
+    char path[128];
+    struct sqlite3 *other;
+    int64_t first = kit_put(t, 0, 2500);
+    (void)snprintf(path, sizeof path, "%s/" STORE_FILE, t->dir);
+    assert_int_equal(sqlite3_open(path, &other), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    kit_run_sink(t, kit_options);
+    KIT_WAIT(strstr(kit_status(t).error, "cannot be recorded") != NULL);
+    usleep(300000);
+    assert_int_equal(sqlite3_exec(other, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_close(other), SQLITE_OK);
+    KIT_WAIT(kit_pending(t) == 0);
+    assert_taken(t, first, 2500, 1);
+    assert_string_equal(kit_status(t).error, "");
+    assert_int_equal(kit_status(t).delivered, 2500);
+}
+
 /* One receipt month a batch, and the next month right behind it. */
 static void test_months(void **state)
 {
@@ -548,22 +573,12 @@ static void test_months(void **state)
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {T(test_everything_once),
-                                       T(test_c20_same_bytes),
-                                       T(test_backoff),
-                                       T(test_c25_slow_down),
-                                       T(test_c25_trickle),
-                                       T(test_c17_unknown_table),
-                                       T(test_c49_not_prepared),
-                                       T(test_refused_project),
-                                       T(test_bad_row),
-                                       T(test_batch_sizes),
-                                       T(test_c55_smaller),
-                                       T(test_nobody_starves),
-                                       T(test_position_is_stored),
-                                       T(test_restart_while_sending),
-                                       T(test_stop_after_the_loop),
-                                       T(test_poisoned_store),
-                                       T(test_months)};
+    const struct CMUnitTest tests[] = {
+        T(test_everything_once),    T(test_c20_same_bytes),        T(test_backoff),
+        T(test_c25_slow_down),      T(test_c25_trickle),           T(test_c17_unknown_table),
+        T(test_c49_not_prepared),   T(test_refused_project),       T(test_bad_row),
+        T(test_batch_sizes),        T(test_c55_smaller),           T(test_nobody_starves),
+        T(test_position_is_stored), T(test_restart_while_sending), T(test_stop_after_the_loop),
+        T(test_poisoned_store),     T(test_recording_is_repeated), T(test_months)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

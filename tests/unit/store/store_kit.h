@@ -1,5 +1,5 @@
-/* store_kit: a store in a temporary directory, jobs made of lists of events, and the invariants that
- * hold between any two turns. */
+/* store_kit: a store in a temporary directory, jobs made of lists of events, and the invariants
+ * that hold between any two turns. */
 #ifndef TESTS_UNIT_STORE_KIT_H
 #define TESTS_UNIT_STORE_KIT_H
 

@@ -1,5 +1,5 @@
-/* Receipts: the sets in memory, the filter, runs that move into the large table, and failures on the
- * way; ids stay what they were. */
+/* Receipts: the sets in memory, the filter, runs that move into the large table, and failures on
+ * the way; ids stay what they were. */
 #include "tests/unit/store/store_kit.h"
 
 /* ---- sets and filter ---- */

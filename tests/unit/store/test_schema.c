@@ -1,4 +1,4 @@
-/* Versions: a new file, a file of version 1, newer and foreign ones; derived tables that are gone. */
+/* Versions: a new file, a file of version 1, newer and foreign ones; derived tables gone. */
 #include "tests/unit/store/store_kit.h"
 
 /* What version 1 was, frozen here; and some rows of it. */

@@ -106,6 +106,32 @@ static void a_failed_sync_poisons(void **state)
     life_end(&l);
 }
 
+/* After the sync that failed the cache shows the commit and the disk has not got it (R6): a restart
+ * that believed the cache would lose it, and all behind it, at the next loss of power. */
+static void what_was_not_synced_is_not_believed(void **state)
+{
+    struct life l;
+    struct err e;
+    (void)state;
+    life_begin(&l);
+    assert_int_equal(put(&l, 0), 0);
+    fail_next(&l, OS_CALL_fdatasync, FAULT_ERROR, EIO, false);
+    assert_int_equal(put(&l, 10), ERR_STORE_POISONED);
+    life_again(&l);
+    assert_int_equal(put(&l, 20), 0);
+    struct model *after = model_crash(l.m, &(struct model_choice){.how = MODEL_CUT_NONE});
+    assert_int_equal(store_close(l.run.s, &e), 0);
+    model_free(l.m);
+    (void)os_vfs_process_new();
+    model_use(after);
+    l.m = after;
+    assert_int_equal(store_open(STORE_SCENARIO_DIR, &store_scenario_options, &l.run.s, &e), 0);
+    if (!skit_check(l.run.s, &l.run.ledger, true, l.run.why)) {
+        fail_msg("%s", l.run.why);
+    }
+    life_end(&l);
+}
+
 static void a_failed_write_poisons(void **state)
 {
     struct life l;
@@ -461,6 +487,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failed_sync_poisons),
+        cmocka_unit_test(what_was_not_synced_is_not_believed),
         cmocka_unit_test(a_failed_write_poisons),
         cmocka_unit_test(a_short_write_goes_on),
         cmocka_unit_test(a_full_disk_passes),

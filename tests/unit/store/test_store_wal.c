@@ -1,0 +1,200 @@
+/* The limit of the WAL, with and without the thread that checkpoints; readers beside the writer. */
+#include "tests/unit/store/store_kit.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/metrics.h"
+#include "os/os.h"
+
+/* ---- the WAL's limit ---- */
+
+static void fill_wal(struct kit *k, uint64_t from)
+{
+    static char text[20001];
+    struct store_status st;
+    memset(text, 'w', sizeof text - 1);
+    do {
+        assert_int_equal(kit_put(k, k->alpha, from++, text, NULL), 0);
+        store_get_status(k->s, &st);
+    } while (st.wal_bytes <= k->options.wal_bytes_max);
+}
+
+static void test_wal_limit(void **state)
+{
+    struct kit k;
+    struct kit_job j;
+    struct store_status st;
+    kit_start(&k);
+    k.options.wal_bytes_max = 512 * 1024;
+    kit_reopen(&k);
+    fill_wal(&k, 1);
+    kit_job_init(&j, STORE_SMALL);
+    j.ev[0] = kit_event(k.beta, 1, "waits");
+    j.count = 1;
+    store_submit(k.s, &j.job);
+    for (int i = 0; i < 10; i++) {
+        assert_true(kit_turn(&k));
+        assert_int_equal(j.told, 0);
+    }
+    /* A reader keeps a pass from ending. */
+    assert_int_equal(reader_begin(k.reader, &k.e), 0);
+    kit_number(&k, "SELECT count(*) FROM events");
+    reader_end(k.reader);
+    assert_int_equal(store_checkpoint(k.s, &k.e), 0);
+    assert_false(kit_turn(&k));
+    assert_int_equal(j.told, 1);
+    assert_int_equal(j.code, 0);
+    store_get_status(k.s, &st);
+    assert_true(st.wal_bytes < k.options.wal_bytes_max / 2); /* it began anew */
+    kit_check(&k);
+    /* With a view open over the passes. */
+    assert_int_equal(reader_begin(k.reader, &k.e), 0);
+    kit_number(&k, "SELECT count(*) FROM events");
+    fill_wal(&k, 1000);
+    store_submit(k.s, &j.job);
+    assert_int_equal(store_checkpoint(k.s, &k.e), 0);
+    assert_true(kit_turn(&k));
+    assert_int_equal(j.told, 1);
+    reader_end(k.reader);
+    assert_int_equal(store_checkpoint(k.s, &k.e), 0);
+    kit_turns(&k);
+    assert_int_equal(j.told, 2);
+    assert_true(j.receipt[0].repeat);
+    kit_end(&k);
+    (void)state;
+}
+
+/* The same with the thread: turns go on by themselves, the loop is woken. */
+static atomic_uint woken;
+
+static void wake(void *ctx)
+{
+    atomic_fetch_add((atomic_uint *)ctx, 1);
+}
+
+static void test_wal_limit_with_thread(void **state)
+{
+    for (int with_wake = 0; with_wake < 2; with_wake++) {
+        struct kit k;
+        uint64_t n = 0, passes = metric_get(METRIC_STORE_CHECKPOINTS);
+        kit_start(&k);
+        atomic_store(&woken, 0);
+        k.options.wal_bytes_max = 256 * 1024;
+        k.options.threads = true;
+        k.options.wake = with_wake ? wake : NULL;
+        k.options.wake_ctx = &woken;
+        kit_reopen(&k);
+        static char text[20001];
+        memset(text, 'w', sizeof text - 1);
+        for (int i = 0; i < 100; i++) {
+            struct kit_job j;
+            kit_job_init(&j, STORE_SMALL);
+            for (size_t at = 0; at < 20; at++) {
+                j.ev[at] = kit_event(k.alpha, n++, text);
+            }
+            j.count = 20;
+            store_submit(k.s, &j.job);
+            uint64_t until = os_clock_mono_ns() + UINT64_C(20000000000);
+            while (j.told == 0) {
+                unsigned seen = atomic_load(&woken);
+                bool more = kit_turn(&k);
+                assert_true(os_clock_mono_ns() < until);
+                if (with_wake && j.told == 0) {
+                    assert_false(more);
+                    while (atomic_load(&woken) == seen && atomic_load(&woken) == 0) {
+                        assert_true(os_clock_mono_ns() < until);
+                    }
+                }
+            }
+            assert_int_equal(j.code, 0);
+            struct store_status st;
+            store_get_status(k.s, &st);
+            /* A pass that ends just then may keep the WAL from beginning anew, for a turn. */
+            assert_true(st.wal_bytes < k.options.wal_bytes_max + 4 * 20 * 28 * 1024);
+        }
+        assert_true(metric_get(METRIC_STORE_CHECKPOINTS) > passes + 10);
+        assert_true(!with_wake || atomic_load(&woken) > 0);
+        kit_check(&k);
+        kit_end(&k);
+    }
+    (void)state;
+}
+
+/* ---- readers beside the writer ---- */
+
+struct reading {
+    const char *dir;
+    atomic_bool stop;
+    atomic_uint rounds;
+    bool bad;
+};
+
+static void *read_along(void *arg)
+{
+    struct reading *r = arg;
+    struct store_reader *reader;
+    struct queue_selection sel = {.events_max = 50, .bytes_soft = 10000};
+    struct err e;
+    int64_t last_pending = 0;
+    if (store_reader_open(r->dir, &reader, &e) != 0) {
+        r->bad = true;
+        return NULL;
+    }
+    while (!atomic_load(&r->stop) && !r->bad) {
+        struct queue_rows rows;
+        struct queue_project_status st;
+        if (queue_select(reader, &sel, &rows, &e) != 0) {
+            r->bad = true;
+            break;
+        }
+        for (size_t i = 1; i < rows.count; i++) {
+            r->bad |= rows.row[i].ev.project == rows.row[i - 1].ev.project &&
+                      rows.row[i].id <= rows.row[i - 1].id;
+        }
+        queue_rows_free(&rows);
+        r->bad |= queue_project_status(reader, 1, &st, &e) != 0;
+        r->bad |= (int64_t)st.pending < last_pending; /* nothing is delivered here */
+        last_pending = (int64_t)st.pending;
+        atomic_fetch_add(&r->rounds, 1);
+    }
+    store_reader_close(reader);
+    return NULL;
+}
+
+static void test_readers_beside_the_writer(void **state)
+{
+    struct kit k;
+    struct reading r = {0};
+    pthread_t thread;
+    kit_start(&k);
+    k.options.threads = true;
+    k.options.wal_bytes_max = 1 << 20;
+    kit_reopen(&k);
+    r.dir = k.dir;
+    assert_int_equal(pthread_create(&thread, NULL, read_along, &r), 0);
+    uint64_t until = os_clock_mono_ns() + UINT64_C(60000000000);
+    for (uint64_t i = 0; i < 500 || atomic_load(&r.rounds) < 20; i++) {
+        assert_int_equal(kit_put(&k, k.alpha, i, "0123456789", NULL), 0);
+        assert_true(os_clock_mono_ns() < until);
+        if (i % 50 == 0) {
+            store_tick(k.s);
+        }
+    }
+    atomic_store(&r.stop, true);
+    pthread_join(thread, NULL);
+    assert_false(r.bad);
+    kit_check(&k);
+    kit_end(&k);
+    (void)state;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_wal_limit),
+        cmocka_unit_test(test_wal_limit_with_thread),
+        cmocka_unit_test(test_readers_beside_the_writer),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
