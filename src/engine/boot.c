@@ -86,6 +86,7 @@ static int make_tables(struct engine *engine, struct err *e)
 static int find_table(struct engine *engine, struct err *e)
 {
     struct buf path = {0};
+    struct os_stat st;
     int r = statement(engine,
                       "SELECT data_paths[1] FROM system.tables WHERE database = '" EVENTS_DATABASE
                       "' AND name = '" EVENTS_TABLE "'",
@@ -97,8 +98,8 @@ static int find_table(struct engine *engine, struct err *e)
     if (r == 0) {
         memcpy(engine->table_dir, path.ptr, path.len - 1); /* without the line end */
         engine->table_dir[path.len - 1] = '\0';
-        r = os_sync_dir(engine->table_dir);
-        r = r != 0 ? err_os(e, r, "sync", engine->table_dir) : 0;
+        r = os_stat(engine->table_dir, &st);
+        r = r != 0 ? err_os(e, r, "stat", engine->table_dir) : 0;
     }
     buf_free(&path);
     return r;

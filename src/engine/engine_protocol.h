@@ -30,7 +30,8 @@
  * `q.events`), which holds that project's rows only; the form of the answer by default_format
  * (ENGINE_PROJECT_FORMATS), parameters param_NAME, no settings. Limits by the headers below, else
  * the defaults. Refused by the gate: 403, code 497. Past a limit: codes 158, 159, 241, 307, 396.
- * While isolation is not proven: 503, code 344. Past four such queries at once: 503, code 439. */
+ * While isolation is not proven: 503, code 344. Four such queries run at
+ * once and sixteen wait; more: 503, code 439. */
 #ifndef ENGINE_ENGINE_PROTOCOL_H
 #define ENGINE_ENGINE_PROTOCOL_H
 

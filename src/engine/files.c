@@ -1,8 +1,8 @@
 /* files: what libchdb reads before it reads anything else.
  *
  * Without a configuration file libchdb starts with all rights for everybody, and it takes
- * ./config.xml without being asked: so the process works in a directory that is checked to be
- * empty, and names its own file. All paths in the files are relative to that directory, so that no
+ * ./config.xml without being asked: so the process works in a directory that is emptied at every
+ * start, and names its own file. All paths in the files are relative to that directory, so that no
  * byte of the data directory's name has to be quoted.
  *
  * users.xml is the wall (boot.c proves it at every start): user `default`, as whom every connection
@@ -128,11 +128,13 @@ static int write_file(const char *dir, const char *name, struct slice text, stru
     return r != 0 ? err_os(e, r, "rename", path) : 0;
 }
 
-static int found_one(void *ctx, const char *name)
+/* Files in there are left by the owner's own statements (sqlite() makes the file it is named). */
+static int remove_one(void *ctx, const char *name)
 {
-    (void)ctx;
-    (void)name;
-    return 1;
+    char path[PATH_BYTES + 300];
+
+    (void)snprintf(path, sizeof path, "%s/%s", (const char *)ctx, name);
+    return os_unlink(path);
 }
 
 static int enter_empty(const char *dir, struct err *e)
@@ -143,10 +145,9 @@ static int enter_empty(const char *dir, struct err *e)
     if (r != 0) {
         return r;
     }
-    r = os_list(path, found_one, NULL);
-    if (r > 0) {
-        return err_set(e, ERR_REFUSED, "%s is not empty: the engine would read what lies there",
-                       path);
+    r = os_list(path, remove_one, path);
+    if (r == -EISDIR) {
+        return err_set(e, ERR_REFUSED, "a directory lies in %s, which must be empty", path);
     }
     if (r == 0) {
         r = os_chdir(path);

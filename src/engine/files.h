@@ -11,7 +11,7 @@
 #include "base/err.h"
 
 /* Makes DIR and what is in it, and makes DIR/empty the working directory. ERR_IO, ERR_NO_SPACE, or
- * ERR_REFUSED when something lies in DIR/empty. */
+ * ERR_REFUSED when a directory lies in DIR/empty (files there are removed). */
 int files_prepare(const char *dir, uint64_t memory_bytes, struct err *e) MUST_CHECK;
 
 #endif

@@ -1,7 +1,7 @@
 /* front: requests to queries, results to answers.
  *
  *   head   who asks (TCP: the owner's password), which parameters and headers
- *   body   handed to a worker: decompressed, run, and the result kept
+ *   body   handed to a worker, of which projects hold some only: decompressed, run, result kept
  *   loop   the answer: small ones at once, others piece by piece out of the result
  *
  * Everything of a request is one `struct exchange` in its arena; the result is the library's memory
@@ -24,6 +24,8 @@
 #define SECRET_BYTES_MAX  256u
 
 struct exchange {
+    STAILQ_ENTRY(exchange) link; /* while waiting */
+    struct http_request *req;
     struct front *front;
     struct query query;
     struct run_result result;
@@ -109,6 +111,8 @@ static void piece_close(void *ctx)
     exchange_free(ctx);
 }
 
+static void start_waiting(struct front *f);
+
 static void done(void *ctx, struct http_request *req)
 {
     static const struct http_source pieces = {piece_read, piece_close};
@@ -118,6 +122,7 @@ static void done(void *ctx, struct http_request *req)
     if (x->query.project.len != 0) {
         ensure(x->front->projects_running > 0);
         x->front->projects_running--;
+        start_waiting(x->front);
     }
     add_query_id(req, x->query.id);
     if (x->result.error.code != 0) {
@@ -318,27 +323,55 @@ static void on_head(void *ctx, struct http_request *req)
     http_set_user(req, x);
 }
 
+static void answer_busy(struct http_request *req)
+{
+    struct query_error e = {0};
+
+    query_fail(&e, CODE_CANNOT_SCHEDULE_TASK, "too many queries are waiting");
+    http_add_header(req, "Retry-After", SLICE("1"));
+    answer_error(req, &e);
+}
+
+static void start(struct exchange *x)
+{
+    if (!http_work(x->req, work, done, x)) {
+        answer_busy(x->req);
+    } else if (x->query.project.len != 0) {
+        x->front->projects_running++;
+    }
+}
+
+/* Gives the workers what waits, as far as projects may. */
+static void start_waiting(struct front *f)
+{
+    while (f->projects_running < FRONT_PROJECTS_MAX && !STAILQ_EMPTY(&f->waiting)) {
+        struct exchange *x = STAILQ_FIRST(&f->waiting);
+
+        ensure(f->projects_waiting > 0);
+        STAILQ_REMOVE_HEAD(&f->waiting, link);
+        f->projects_waiting--;
+        start(x);
+    }
+}
+
 static void on_request(void *ctx, struct http_request *req)
 {
     struct exchange *x = http_user(req);
-    struct query_error e = {0};
     struct front *f = ctx;
-    bool project;
 
     ensure(x != NULL);
+    x->req = req;
     x->query.body = http_body(req);
     if (x->query.reading && x->query.sql.len == 0) {
         http_answer(req, 200, text_type, SLICE("Ok.\n"));
-        return;
+    } else if (x->query.project.len == 0 || f->projects_running < FRONT_PROJECTS_MAX) {
+        start(x);
+    } else if (f->projects_waiting < FRONT_WAITING_MAX) {
+        STAILQ_INSERT_TAIL(&f->waiting, x, link);
+        f->projects_waiting++;
+    } else {
+        answer_busy(req);
     }
-    project = x->query.project.len != 0;
-    if ((project && f->projects_running == FRONT_PROJECTS_MAX) || !http_work(req, work, done, x)) {
-        query_fail(&e, CODE_CANNOT_SCHEDULE_TASK, "too many queries are waiting");
-        http_add_header(req, "Retry-After", SLICE("1"));
-        answer_error(req, &e);
-        return;
-    }
-    f->projects_running += project ? 1 : 0;
 }
 
 static void on_ping(void *ctx, struct http_request *req)
@@ -377,6 +410,7 @@ static void on_status(void *ctx, struct http_request *req)
 
 void front_routes(struct front *f, struct http_route *routes)
 {
+    STAILQ_INIT(&f->waiting);
     routes[0] = (struct http_route){.path = "/",
                                     .methods = HTTP_GET | HTTP_POST,
                                     .auth = HTTP_AUTH_OPEN, /* may_ask decides */

@@ -2,6 +2,8 @@
 #ifndef ENGINE_FRONT_H
 #define ENGINE_FRONT_H
 
+#include <sys/queue.h>
+
 #include "engine/boot.h"
 #include "http/http.h"
 
@@ -12,11 +14,16 @@
  * deliveries'. */
 #define FRONT_WORKERS      6
 #define FRONT_PROJECTS_MAX 4
+#define FRONT_WAITING_MAX  16 /* queries of projects beyond those, in order */
+
+struct exchange;
 
 struct front {
     const struct engine *engine;
     struct slice secret;       /* the owner's password on TCP; empty: there is no TCP */
-    unsigned projects_running; /* queries of projects with a worker or waiting for one */
+    unsigned projects_running; /* queries of projects that were given to the workers */
+    unsigned projects_waiting;
+    STAILQ_HEAD(, exchange) waiting;
 };
 
 /* Fills FRONT_ROUTES routes. f and engine outlive the server. */

@@ -83,6 +83,26 @@ static const char *const reaching[] = {
 /* Beginnings of such functions' names. */
 static const char *const reaching_families[] = {"dictget", "dicthas", "dictisin", "region"};
 
+/* Beginnings of table functions' names that mean nothing else: where a function of values stands,
+ * as in `x IN sqlite(...)`, they are refused as well. */
+static const char *const tables_elsewhere[] = {
+    "sqlite",      "mysql",
+    "postgresql",  "mongodb",
+    "redis",       "remote",
+    "s3",          "hdfs",
+    "jdbc",        "odbc",
+    "azure",       "iceberg",
+    "paimon",      "deltalake",
+    "hudi",        "gcs",
+    "oss",         "cosn",
+    "ytsaurus",    "mergetree",
+    "cluster",     "filesystem",
+    "prometheus",  "arrowstream",
+    "loop",        "viewifpermitted",
+    "viewexplain", "filecluster",
+    "python",
+};
+
 /* Functions that tell of the machine or its other users, or hold a thread. */
 static const char *const telling[] = {
     "addresstoline",
@@ -241,6 +261,9 @@ static bool function_passes(struct slice name, bool of_table, char reason[GATE_R
     if (of_table) {
         return is_among(name, table_functions, COUNT(table_functions), false) ||
                refuse(reason, "this table function is not open to projects: ", name);
+    }
+    if (is_among(name, tables_elsewhere, COUNT(tables_elsewhere), true)) {
+        return refuse(reason, "this table function is not open to projects: ", name);
     }
     if (reaches(name) || is_among(name, telling, COUNT(telling), false) ||
         (name.len > 1 && name.ptr[0] == '_' && name.ptr[1] == '_')) {

@@ -67,6 +67,7 @@ static void start_engine(struct delivery *d)
                                            d->library, parent, parent_fd, NULL};
     memcpy(d->argv, argv, sizeof argv);
     child_init(&d->child, d->program, d->argv);
+    child_tick(&d->child); /* at once: the next tick may be a second away */
     d->started = true;
     log_line(LOG_INFO, "serve", "engine library %s", d->library);
 }

@@ -22,7 +22,8 @@
 #include "store/internal.h"
 #include "store/schema.h"
 
-#define CACHE_KIB (64 * 1024)
+#define CACHE_KIB        (64 * 1024)
+#define SPACE_BACK_BYTES (4u << 20) /* free on the disk: intake may be tried again */
 
 const struct store_options store_options_default = {
     .queue_events_max = 10000000,
@@ -314,6 +315,11 @@ int store_close(struct store *s, struct err *e)
     /* A poisoned store is left as it is: a restart looks at the disk. */
     if (!s->poisoned) {
         r = checkpoint_pass(s->checkpointer, e);
+        if (r == ERR_NO_SPACE) {
+            /* Everything is in the WAL, which the next start reads: nothing is lost or unclean. */
+            log_line(LOG_WARN, "store", "the write-ahead log stays: no space to write it back");
+            r = 0;
+        }
     }
     release(s);
     return r;
@@ -351,7 +357,7 @@ static void look_for_space(struct store *s)
     struct err why;
     uint64_t bytes = 0;
 
-    if (s->no_space && os_free_space(s->data, &bytes) == 0 && bytes >= s->options.wal_bytes_max &&
+    if (s->no_space && os_free_space(s->data, &bytes) == 0 && bytes >= SPACE_BACK_BYTES &&
         checkpoint_state(s->checkpointer, &why) == CHECKPOINT_GO) {
         s->no_space = false;
         s->cause[0] = '\0';

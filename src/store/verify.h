@@ -20,7 +20,8 @@ struct store_verify_result {
 };
 /* Calls found(ctx, text) for each violation (at most 100 of a kind, then one that says how many
  * more). 0 also with violations; ERR_CORRUPT when the file cannot be read as a database; ERR_IO,
- * ERR_NO_MEMORY. Blocks; reads in bounded memory. */
+ * ERR_NO_MEMORY. Blocks; reads in bounded memory. Never in the process that has the store open: a
+ * file that is closed there takes the process's locks with it. */
 int store_verify(const char *data, void (*found)(void *ctx, const char *text), void *ctx,
                  struct store_verify_result *out, struct err *e) MUST_CHECK;
 

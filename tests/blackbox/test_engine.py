@@ -274,11 +274,11 @@ def test_project_limits(engine):
 
 
 def test_deliveries_have_workers_of_their_own(engine):
-    """Projects hold at most four workers; more of their queries are turned away, and the owner's go on."""
+    """Projects hold at most four workers; sixteen more queries of theirs wait, others are turned away; the owner's go on."""
     slow = "SELECT count() FROM numbers(1e13) WHERE sipHash64(number) = 1"
     answers = []
     threads = [threading.Thread(target=lambda: answers.append(
-        engine.ask(slow, project="p", headers={"X-Tallyman-Time-Ms": "3000"}).status)) for _ in range(12)]
+        engine.ask(slow, project="p", headers={"X-Tallyman-Time-Ms": "1000"}).status)) for _ in range(28)]
     for t in threads:
         t.start()
     time.sleep(0.5)
@@ -288,7 +288,7 @@ def test_deliveries_have_workers_of_their_own(engine):
     assert answers == [503] * 8
     for t in threads:
         t.join()
-    assert sorted(answers) == [408] * 4 + [503] * 8
+    assert sorted(answers) == [408] * 20 + [503] * 8
     assert engine.ask("SELECT 1", project="p").status == 200
 
 
@@ -347,11 +347,17 @@ def test_tcp_beyond_the_machine_is_refused(tmp_path):
     assert ended.returncode == 5 and "loopback" in ended.stderr
 
 
-def test_something_in_the_empty_directory(tmp_path):
-    (tmp_path / "e" / "empty").mkdir(parents=True)
-    (tmp_path / "e" / "empty" / "config.xml").write_text("<clickhouse/>")
-    ended = run_to_end("--data", str(tmp_path / "e"), "--library", LIBCHDB)
-    assert ended.returncode == 4 and "not empty" in ended.stderr
+def test_something_in_the_empty_directory(fresh):
+    """A configuration file that lies where the engine works is not read, but removed; a directory stops the start."""
+    (fresh.data / "empty").mkdir(parents=True)
+    (fresh.data / "empty" / "config.xml").write_text("<clickhouse><max_server_memory_usage>1</max_server_memory_usage></clickhouse>")
+    fresh.start()
+    assert fresh.value("SELECT 1") == "1\n"
+    assert os.listdir(fresh.data / "empty") == []
+    fresh.stop()
+    (fresh.data / "empty" / "x").mkdir()
+    ended = run_to_end("--data", str(fresh.data), "--library", LIBCHDB)
+    assert ended.returncode == 4 and "must be empty" in ended.stderr
 
 
 def test_a_second_engine_on_the_same_data(fresh):
@@ -493,6 +499,25 @@ def test_an_insert_and_a_merge_are_synced_before_they_are_answered(fresh, tmp_pa
     for name in ("data.bin", "primary.cidx", "checksums.txt"):
         assert any("tmp_merge" in line and f"/{name}>" in line for line in before), (name, before)
     assert any(re.search(r"_1_2_\d+>", line) for line in after), after
+
+
+def test_an_insert_that_cannot_be_synced_is_not_acknowledged(fresh):
+    """The first sync of the table's directory in each worker fails."""
+    fresh.start()
+    table = os.path.realpath(fresh.data / "empty" / fresh.value(
+        "SELECT data_paths[1] FROM system.tables WHERE name = 'events_v2' FORMAT TSVRaw").strip())
+    fresh.stop()
+    fresh.wrapper = ["strace", "-f", "-o", "/dev/null", "-P", table, "-e", "trace=fsync", "-e",
+                     "inject=fsync:error=EIO:when=1"]
+    fresh.start()
+    assert refused(fresh.insert([row("p", 1)]), 500, 204, "not known")
+    for _ in range(20):
+        answer = fresh.insert([row("p", 1)])
+        if answer.status == 200:
+            break
+        assert refused(answer, 500, 204)
+    assert answer.status == 200
+    assert fresh.value("SELECT count() FROM events", project="p", default_format="CSV") == "1\n"
 
 
 def test_it_ends_with_its_parents_pipe(fresh):

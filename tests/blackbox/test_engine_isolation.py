@@ -5,10 +5,12 @@ be read. The engine itself says which functions, table functions and tables it h
 come back, in an answer or in an error; nothing may be written; nobody outside may be called.
 """
 import concurrent.futures
+import contextlib
 import json
 import os
 import pathlib
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -34,6 +36,10 @@ def world(tmp_path_factory):
         rows += [row(FOREIGN, n, properties='{"secret":"%s"}' % MARK, context='{"x":"%s"}' % MARK, **marked)
                  for n in range(100, 150)]
         assert engine.insert(rows).status == 200
+        with contextlib.closing(sqlite3.connect(engine.data / "marker.sqlite")) as db:
+            db.execute("CREATE TABLE marks (mark TEXT)")
+            db.execute("INSERT INTO marks VALUES (?)", (MARK,))
+            db.commit()
         (engine.data / "marker.txt").write_text(f"{MARK} of a file\n")
         assert engine.value("SELECT count() FROM events", project=MINE, default_format="TabSeparated") == "5\n"
         assert engine.value("SELECT count() FROM events", project=FOREIGN, default_format="TabSeparated") == "50\n"
@@ -109,7 +115,7 @@ def arguments_of_table_functions(world, outside):
         f"'127.0.0.1:{outside}', tallyman.events_v2", "'EXPLAIN', '', (SELECT * FROM tallyman.events_v2)",
         "'cat ../marker.txt', 'LineAsString', 'line String'", "'x String DEFAULT file(''../marker.txt'')', 'a'",
         "JSONEachRow, 'x UInt8, y String DEFAULT file(''../marker.txt'')', '{\"x\":1}'", "q.events", "'q', 'events'",
-        "3", "1, 3",
+        "'../marker.sqlite', 'marks'", "'../marker.sqlite', 'SELECT * FROM marks'", "3", "1, 3",
     ]
 
 
@@ -122,7 +128,7 @@ def test_every_table_function(world, outside):
         "numbers", "numbers_mt", "zeros", "zeros_mt", "generateSeries", "generate_series", "primes"}
     assert len(answered) >= 8
     # As the right side of IN a table function needs no FROM.
-    try_all(world, [f"SELECT 'x' IN {f}({a})" for f in functions for a in arguments[1:7]])
+    try_all(world, [f"SELECT 'x' IN {f}({a})" for f in functions for a in arguments[1:7] + arguments[-4:-2]])
 
 
 def test_every_function(world, outside):
@@ -472,6 +478,7 @@ def test_the_engines_rights_hold_without_the_gate(world, outside):
                                                      ("SET ROLE", "OUTFILE", "file", "fi\\", "SHUTDOWN", "exit", "quit"))]
     statements += [f"SELECT * FROM system.{t}" for t in ("one", "tables", "columns", "databases")]
     directory = world.data
+    assert os.listdir(directory / "empty") == [], "something was written through the gate"
     assert world.stop() == 0
     try:
         ended = subprocess.run([sys.executable, str(pathlib.Path(__file__).with_name("engine_wall.py")), LIBCHDB],

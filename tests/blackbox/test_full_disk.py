@@ -1,4 +1,5 @@
 """A file system that is really full, on a small one of its own: mounting needs root, and the tests say so where they cannot."""
+import json
 import subprocess
 import time
 import warnings
@@ -147,3 +148,49 @@ def test_L14_a_first_start_on_a_full_disk(full):
     wait_ready(server)
     full.append()
     full.restart()
+
+
+def test_a_queue_on_a_full_disk(full):
+    """Proves: events are refused with a status that SDKs retry while the disk is full, none that was acknowledged is lost, a server
+    that starts on a full disk reads its journal, and the queue is opened and takes events again when there is space."""
+    ballast = full.disk / "ballast"
+    with open(ballast, "wb") as file:
+        file.write(b"\xff" * (6 << 20))
+    server = full.make(*GENERATION, "--engine", "off", name=str(full.disk / "data"), start=False)
+    server.log_path = full.workdir / "serve.log"
+    server.start()
+    made = server.request("POST", "/api/v1/projects", b'{"id":"demo"}', {"Content-Type": "application/json"}, unix=True)
+    token = made.json["capture_token"]
+    full.append()
+
+    def capture(n):
+        event = {"event": "e", "distinct_id": "d", "uuid": f"00000000-0000-4000-8000-{n:012}", "properties": {"fill": "x" * 20000}}
+        return server.request("POST", "/batch/", json.dumps({"api_key": token, "batch": [event]}).encode())
+
+    taken = 0
+    for taken in range(4000):
+        answer = capture(taken)
+        if answer.status != 200:
+            break
+    assert answer.status == 503 and int(answer.headers["retry-after"]) >= 1, answer.body
+    ready = server.get("/readyz")
+    assert ready.status == 503 and ready.json["cause"] == "no_space"
+
+    for stop in ("stop", "kill"):
+        getattr(server, stop)()
+        fill(full.disk / "more ballast")
+        server.start()
+        assert server.get("/v1/events?limit=1").json["snapshot"]["frontier_event_count"] == 1
+        answer = capture(taken)
+        assert answer.status == 503 and int(answer.headers["retry-after"]) >= 1, answer.body
+        assert server.get("/readyz").status == 503
+
+    ballast.unlink()
+    (full.disk / "more ballast").unlink()
+    wait_ready(server)
+    for n in range(taken + 1):
+        assert capture(n).status == 200
+    status = server.request("GET", "/api/v1/projects/demo/status", unix=True).json["delivery"]
+    assert status["pending"] == taken + 1
+    assert server.stop() == 0
+    assert verify(server.data)["ok"]

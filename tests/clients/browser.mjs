@@ -2,6 +2,7 @@
 // an SDK crosses origins.
 //
 // CHROMIUM names the program. Its profile lies in TMPDIR, which is the suite's directory.
+import assert from 'node:assert/strict'
 import http from 'node:http'
 import path from 'node:path'
 import { createRequire } from 'node:module'
@@ -62,23 +63,32 @@ async function pages(source) {
   return { url: `http://127.0.0.1:${server.address().port}`, close }
 }
 
-// A test with a page: source is what the page loads (bundled), init its first statement, run(t, page) the rest.
+// A page that has loaded the source; leave() closes it and its site.
+export async function withPage(source) {
+  const site = await pages(source)
+  const context = await (await launched()).newContext()
+  const page = await context.newPage()
+  page.errors = []
+  page.on('pageerror', (error) => page.errors.push(error.message))
+  page.setDefaultTimeout(40000)
+  await page.goto(`${site.url}/x.html?utm_source=x`)
+  const leave = async () => {
+    await context.close()
+    await site.close()
+  }
+  return { page, leave }
+}
+
+// A test of the intake with a page: source is what the page loads, init(t) its first statement, run(t, page) the rest.
 export function inBrowser(name, { source, init, run }) {
   intake(name, async (t) => {
-    const site = await pages(source)
-    const context = await (await launched()).newContext()
+    const { page, leave } = await withPage(source)
     try {
-      const page = await context.newPage()
-      t.pageErrors = []
-      page.on('pageerror', (error) => t.pageErrors.push(error.message))
-      page.setDefaultTimeout(20000)
-      await page.goto(`${site.url}/x.html?utm_source=x`)
       await page.evaluate(init(t))
       await run(t, page)
+      assert.deepEqual(page.errors, [])
     } finally {
-      await context.close()
-      await site.close()
+      await leave()
     }
   }, true)
 }
-

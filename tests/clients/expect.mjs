@@ -17,13 +17,13 @@ export function decode(r) {
   return body
 }
 
-// As JSON.parse, and control characters may stand in strings as they are (the texts here have none outside).
+// As JSON.parse, and control characters may stand in strings as they are.
 function parse(text) {
   const escaped = (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`
   try {
     return JSON.parse(text.toString())
   } catch {
-    return JSON.parse(text.toString().replace(/[\0-\x1f]/g, escaped))
+    return JSON.parse(text.toString().replace(/"(?:[^"\\]|\\.)*"/gs, (x) => x.replace(/[\0-\x1f]/g, escaped)))
   }
 }
 

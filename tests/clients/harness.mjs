@@ -216,6 +216,9 @@ export class Intake {
   async columns() {
     const sql = 'SELECT concat(project, toString(uuid)) AS id, base64Encode(raw) AS raw FROM tallyman.events_v2 FINAL'
     const raws = new Map((await this.world.server.owner(sql)).map((x) => [x.id, Buffer.from(x.raw, 'base64')]))
-    for (const t of this.tests.filter((x) => x.stored)) await t.guard('columns', () => t.checkColumns(raws))
+    for (const t of this.tests) {
+      if (t.stored) await t.guard('columns', () => t.checkColumns(raws))
+      t.done = t.stored !== undefined || t.failures.length > 0
+    }
   }
 }

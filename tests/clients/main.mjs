@@ -1,43 +1,106 @@
-// main.mjs: the clients suite. ONLY=REGEX picks tests; KEEP=1 keeps the data.
+// main.mjs: the clients suite, started by scripts/test-clients.
+//
+// Prints a line for each test and "N passed, N failed"; status 1 when one failed. ONLY=REGEX picks tests by their line;
+// KEEP=1 keeps the data. WORK is its directory, made and removed here.
 import fs from 'node:fs'
-import path from 'node:path'
 import { Intake } from './harness.mjs'
-import { Tallyman, leftBehind } from './server.mjs'
+import { Engine, Tallyman, leftBehind, until } from './server.mjs'
+import { Standalone } from './standalone.mjs'
+import { closeBrowser } from './browser.mjs'
 
 import './posthog_node.mjs'
-import './segment_node.mjs'
-import './rudder_node.mjs'
 import './posthog_js.mjs'
+import './segment_node.mjs'
 import './segment_next.mjs'
+import './rudder_node.mjs'
 import './raw_http.mjs'
-import { closeBrowser } from './browser.mjs'
+import './full_queue.mjs'
+import './clickhouse.mjs'
 
 const dir = process.env.WORK
 const started = Date.now()
-const say = (...text) => console.log(...text)
-const seconds = () => ((Date.now() - started) / 1000).toFixed(1)
+const world = { dir, closing: [] }
+const trouble = [] // what belongs to no single test
 
-const server = new Tallyman(dir, 'intake')
-await server.start('--engine', 'off')
-const suite = new Intake({ server, dir })
-await suite.send(30, 10)
-await closeBrowser()
-say(`  ${seconds()} s: sent`)
-await server.stop()
-await suite.store()
-await server.start('--engine', 'on')
-await server.drained()
-say(`  ${seconds()} s: delivered`)
-await suite.columns()
-await server.stop()
-say(`  ${seconds()} s: compared`)
-let failed = 0
-for (const t of suite.tests) {
-  say(`${t.failures.length ? 'FAIL' : 'ok  '} ${t.name} (${t.took} ms)`)
-  for (const f of t.failures) say(f.replace(/^/gm, '     '))
-  failed += t.failures.length ? 1 : 0
+const stage = (what) => console.log(`clients: ${((Date.now() - started) / 1000).toFixed(1)} s: ${what}`)
+
+async function careful(what, fn) {
+  try {
+    await fn()
+  } catch (error) {
+    trouble.push(`${what}: ${error.stack ?? error}`)
+  }
 }
-if (failed) say(server.logEnd())
-for (const x of leftBehind(dir)) say('left behind:', x)
-say(`${suite.tests.length - failed} passed, ${failed} failed`)
-process.exit(failed ? 1 : 0)
+
+// Everything the suite started, in the end of all, whatever has happened.
+async function close() {
+  for (const fn of world.closing.reverse()) await careful('closing', fn)
+  await careful('the browser', closeBrowser)
+  await careful('processes', () => until('nothing is left behind', () => leftBehind(dir).length === 0, 10))
+  for (const line of leftBehind(dir)) trouble.push(`left behind: ${line}`)
+}
+
+async function run() {
+  const { server } = world
+  const alone = new Standalone(world)
+  const intake = new Intake(world)
+  world.all = [...intake.tests, ...alone.tests]
+  await server.start('--engine', 'off')
+  world.closing.push(() => server.stop())
+  if (alone.tests.length > 0) {
+    world.engine = new Engine(dir, 'alone')
+    await world.engine.start()
+    world.closing.push(() => world.engine.stop())
+  }
+  stage('the SDKs send')
+  await Promise.all([alone.run(), careful('the intake', () => throughIntake(intake))])
+}
+
+async function throughIntake(intake) {
+  const { server } = world
+  await intake.send(30, 10)
+  stage('the store is compared')
+  await server.stop()
+  await intake.store()
+  await server.start('--engine', 'on')
+  await server.drained()
+  stage('all is delivered, the columns are compared')
+  await intake.columns()
+}
+
+function report() {
+  const all = world.all ?? []
+  for (const t of all.filter((x) => !x.done)) t.failures.push('not run to its end')
+  const failed = all.filter((t) => t.failures.length > 0)
+  for (const t of all) {
+    console.log(`${t.failures.length > 0 ? 'FAIL' : 'ok  '} ${t.name} (${((t.took ?? 0) / 1000).toFixed(1)} s)`)
+    for (const text of t.failures) console.log(text.replace(/^/gm, '     '))
+  }
+  for (const text of trouble) console.log(`FAIL ${text}`)
+  if (failed.length + trouble.length > 0) {
+    for (const log of fs.readdirSync(dir).filter((x) => x.endsWith('.log'))) {
+      const text = fs.readFileSync(`${dir}/${log}`, 'utf8').trimEnd().split('\n').slice(-25)
+      console.log(`${log}:\n${text.join('\n').replace(/^/gm, '     ')}`)
+    }
+  }
+  const bad = failed.length + trouble.length
+  console.log(`${all.length - failed.length} passed, ${bad} failed`)
+  return bad
+}
+
+process.on('unhandledRejection', (error) => trouble.push(`nobody awaited: ${error?.stack ?? error}`))
+for (const signal of ['SIGINT', 'SIGTERM']) {
+  process.on(signal, () => {
+    trouble.push(`ended by ${signal}`)
+    close().then(() => process.exit(1))
+  })
+}
+
+fs.rmSync(dir, { recursive: true, force: true })
+fs.mkdirSync(dir, { recursive: true })
+world.server = new Tallyman(dir, 'intake')
+await careful('the suite', run)
+await close()
+const bad = report()
+if (!process.env.KEEP && bad === 0) fs.rmSync(dir, { recursive: true, force: true })
+process.exit(bad > 0 ? 1 : 0)

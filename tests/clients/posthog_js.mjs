@@ -8,10 +8,10 @@ import { inBrowser } from './browser.mjs'
 import { sleep, until } from './server.mjs'
 import { seven } from './values.mjs'
 
-const source = `import posthog from 'posthog-js'; window.posthog = posthog`
-const QUIET = { autocapture: false, capture_pageview: false, capture_pageleave: false, advanced_disable_flags: true }
+export const source = `import posthog from 'posthog-js'; window.posthog = posthog`
+export const QUIET = { autocapture: false, capture_pageview: false, capture_pageleave: false, advanced_disable_flags: true }
 
-const init = (options) => (t) => `new Promise((done) => posthog.init('${t.token}', {
+export const init = (options) => (t) => `new Promise((done) => posthog.init('${t.token}', {
   opt_out_useragent_filter: true, api_host: '${t.url}',
   on_request_error: (r) => (window.failed ??= []).push(r.statusCode),
   loaded: () => done(), ...${JSON.stringify(options)} }))`
@@ -54,7 +54,6 @@ async function shapes(t, page, { burst, pad, atOnce, judge }) {
   const all = ['$pageview', ...CALLED, '$autocapture', ...names, '$autocapture', '$pageleave']
   await t.untilAcknowledged(all.length)
   t.wants(all)
-  assert.deepEqual(t.pageErrors, [])
   assert.ok(t.requests.every((r) => r.headers.origin), 'all of it from another origin')
   const config = t.proxy.requests.filter((r) => r.path === `/array/${t.token}/config.js`)
   assert.ok(config.length > 0 && config.every((r) => r.status === 200), 'its configuration is ours')
@@ -92,7 +91,6 @@ const fault = (what, rules, run) =>
       await run(t, page)
       await page.evaluate(capture(['later']))
       await t.untilAcknowledged(t.wanted.length)
-      assert.deepEqual(t.pageErrors, [])
     },
   })
 

@@ -148,8 +148,12 @@ export class Tallyman extends Process {
     return JSON.parse(answer.body)
   }
 
+  // The engine is up, and nothing waits for it.
   async drained(seconds = 60) {
-    await until('everything is delivered', async () => (await this.api('/api/v1/status')).queue.pending === 0, seconds)
+    await until('everything is delivered', async () => {
+      const { engine, queue } = await this.api('/api/v1/status')
+      return engine.state === 'ready' && queue.pending === 0
+    }, seconds)
   }
 
   // The rows of a statement by the embedded engine's owner.
@@ -166,7 +170,7 @@ export class Engine extends Process {
   constructor(dir, name) {
     super(path.join(dir, `${name}.log`))
     this.data = path.join(dir, name)
-    this.secret = `secret of ${name}`
+    this.secret = `secret-of-${name}`
     this.secretFile = path.join(dir, `${name}.secret`)
     fs.writeFileSync(this.secretFile, this.secret, { mode: 0o600 })
   }

@@ -1,16 +1,16 @@
 /* Crash states of tallyman.sqlite, exhaustively (docs/CRASH.md): lives of a store on the model
  * disk, with SQLite above it (tests/lib/os_vfs.h), the power cut at every call to the disk, with
  * every subset of what was pending, or seeded ones where there are too many, and the process killed
- * there. Each disk that is left is verified, opened, held against what had been told, sent everything
- * again, written to, and opened again. While it is opened the power is cut again, up to three times
- * in all.
+ * there. Each disk that is left is verified, opened, held against what had been told, sent
+ * everything again, written to, and opened again. While it is opened the power is cut again, up to
+ * three times in all.
  *
  *   crash_store [--states N] [--seed S] [--minutes M] [--scenario NAME] [--repro LINE] [-v]
  *
  * Rounds with seeds S, S + 1, ... go through all scenarios and both orders of directory entries,
- * until N distinct disks have been seen or M minutes are over (then it fails); in every second
- * round sectors may also be torn inside, and SQLite may not rely on them. A violation prints a line
- * that --repro takes back. */
+ * until N distinct disks have been seen, the first round to its end, or M minutes are over (then it
+ * fails); in every second round sectors may also be torn inside. A violation prints a line that
+ * --repro takes back. */
 #include <inttypes.h>
 #include <sqlite3.h>
 #include <stdio.h>

@@ -311,7 +311,7 @@ static int vfs_delete(struct sqlite3_vfs *vfs, const char *name, int sync_direct
         directory_of(name, directory);
         int fd = os_open(directory, O_RDONLY | O_DIRECTORY, 0);
         if (fd < 0) {
-            return SQLITE_OK; /* so the unix VFS: a directory that cannot be opened is passed over */
+            return SQLITE_OK; /* so the unix VFS: what cannot be opened is passed over */
         }
         r = os_fsync(fd);
         (void)os_close(fd);

@@ -39,12 +39,32 @@ static enum metric requests_of(enum capture_dialect d)
 
 /* ---- refusals ---- */
 
+static const char *wait_of(int code)
+{
+    switch (code) {
+    case ERR_QUEUE_FULL:
+    case ERR_NO_SPACE:
+    case ERR_STORE_POISONED:
+        return WAIT_FULL;
+    case ERR_STORE_BUSY:
+    case ERR_OVERLOADED:
+    case ERR_INTERNAL_ERROR:
+        return WAIT_BUSY;
+    default:
+        return NULL;
+    }
+}
+
 void capture_refuse(struct http_request *req, enum capture_dialect dialect, int code,
                     const char *text, struct slice extra)
 {
+    const char *wait = wait_of(code);
     bool bearer = dialect == CAPTURE_NATIVE || dialect == CAPTURE_POSTHOG_V1;
     metric_add(requests_of(dialect), 1);
     metric_add(METRIC_CAPTURE_REFUSED, 1);
+    if (wait != NULL) {
+        http_add_header(req, "Retry-After", slice_cstr(wait));
+    }
     if (code == ERR_UNAUTHORIZED && bearer) {
         http_add_header(req, "WWW-Authenticate", SLICE("Bearer"));
     }
@@ -54,50 +74,39 @@ void capture_refuse(struct http_request *req, enum capture_dialect dialect, int 
 /* What went wrong inside is for the log; the client hears what to do. */
 static void refuse(const struct capture_batch *b, int code, const struct err *e)
 {
-    struct http_request *req = b->req;
     const char *text = e != NULL ? e->text : "";
-    struct slice none = {0};
-    switch (code) {
-    case ERR_QUEUE_FULL:
-        http_add_header(req, "Retry-After", SLICE(WAIT_FULL));
-        capture_refuse(req, b->dialect, code, "the queue is full; nothing was stored", none);
-        return;
-    case ERR_NO_SPACE:
-        http_add_header(req, "Retry-After", SLICE(WAIT_FULL));
-        capture_refuse(req, b->dialect, code, "the server has no space left; nothing was stored",
-                       none);
-        return;
-    case ERR_STORE_POISONED:
-        http_add_header(req, "Retry-After", SLICE(WAIT_FULL));
-        capture_refuse(req, b->dialect, code,
-                       "the outcome is not known; send the same again after a restart", none);
-        return;
-    case ERR_STORE_BUSY:
-    case ERR_OVERLOADED:
-    case ERR_NO_MEMORY:
-        http_add_header(req, "Retry-After", SLICE(WAIT_BUSY));
-        capture_refuse(req, b->dialect, code == ERR_STORE_BUSY ? code : ERR_OVERLOADED,
-                       "too much is under way; nothing was stored", none);
-        return;
-    default:
-        break;
-    }
-    if (err_status(code) >= 500) {
-        log_line(LOG_ERROR, "capture", "a request could not be stored: %s", text);
-        http_add_header(req, "Retry-After", SLICE(WAIT_BUSY));
-        capture_refuse(req, b->dialect, ERR_INTERNAL_ERROR, "the events could not be stored", none);
-        return;
-    }
-    if (code == ERR_UNSUPPORTED_MEDIA_TYPE) {
-        http_add_header(req, "Accept-Encoding", SLICE("gzip, deflate")); /* RFC 7694, cases C43 */
-    }
     char index[32];
     struct buf extra = {.ptr = index, .cap = sizeof index, .limit = sizeof index};
-    if (b->has_bad_index) {
-        buf_put_cstr(&extra, "\"index\":");
-        buf_put_u64(&extra, b->bad_index);
+    switch (code) {
+    case ERR_QUEUE_FULL:
+        text = "the queue is full; nothing was stored";
+        break;
+    case ERR_NO_SPACE:
+        text = "the server has no space left; nothing was stored";
+        break;
+    case ERR_STORE_POISONED:
+        text = "the outcome is not known; send the same again after a restart";
+        break;
+    case ERR_NO_MEMORY:
+    case ERR_OVERLOADED:
+        code = ERR_OVERLOADED;
+        text = "too much is under way; nothing was stored";
+        break;
+    case ERR_STORE_BUSY:
+        text = "too much is under way; nothing was stored";
+        break;
+    default:
+        if (err_status(code) >= 500) {
+            log_line(LOG_ERROR, "capture", "a request could not be stored: %s", text);
+            code = ERR_INTERNAL_ERROR;
+            text = "the events could not be stored";
+        }
+        break;
     }
-    capture_refuse(req, b->dialect, code, text, buf_slice(&extra));
+    if (b->has_bad_index) {
+        buf_printf(&extra, "\"index\":%u", b->bad_index);
+    }
+    capture_refuse(b->req, b->dialect, code, text, buf_slice(&extra));
 }
 
 /* ---- what was stored ---- */

@@ -215,6 +215,9 @@ static void *kit_serve(void *ctx)
     return r == 0 ? NULL : ctx;
 }
 
+/* The door of the next kit gets its store later. */
+static bool kit_late;
+
 /* extra: one more route (may be NULL). */
 static inline struct kit *kit_new(const struct store_options *so, const struct capture_options *co,
                                   const struct http_limits *limits, const struct http_route *extra)
@@ -233,7 +236,7 @@ static inline struct kit *kit_new(const struct store_options *so, const struct c
     (void)snprintf(k->other, sizeof k->other, "%s",
                    kit_capture_key(k, "other", &k->other_id)->text);
     kit_write(k, 1);
-    k->capture = capture_new(k->store, co, kit_told, k);
+    k->capture = capture_new(kit_late ? NULL : k->store, co, kit_told, k);
     assert_non_null(k->capture);
     size_t n = capture_route_count();
     assert_true(n < KIT_ROUTES_MAX);

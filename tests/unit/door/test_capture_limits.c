@@ -301,6 +301,38 @@ static void test_queue_full(void **state)
     kit_free(k);
 }
 
+/* ---- the store is not there yet ---- */
+
+static void attach(void *ctx)
+{
+    struct kit *k = ctx;
+    capture_attach(k->capture, k->store);
+}
+
+static void test_late_store(void **state)
+{
+    static const char event[] = "{\"api_key\":\"%T\",\"event\":\"x\",\"distinct_id\":\"d\"}";
+    static const char track[] = "{\"writeKey\":\"%T\",\"event\":\"x\",\"userId\":\"u\"}";
+    (void)state;
+    kit_late = true;
+    struct kit *k = kit_new(&store_options_default, &OPTIONS, NULL, NULL);
+    kit_late = false;
+    /* No key is known, and nobody is told that his is wrong. */
+    assert_int_equal(kit_post_t(k, "/e/", event), 503);
+    assert_has(k->head, "Retry-After: 30\r\n");
+    assert_int_equal(kit_post_t(k, "/v1/track", track), 429);
+    assert_has(k->body, "\"code\":\"no_space\"");
+    assert_int_equal(kit_post(k, "/api/v1/projects/demo/events", "{}"), 503);
+    assert_int_equal(kit_post(k, "/i/v1/analytics/events", "{}"), 503);
+    assert_int_equal(kit_ask(k, true, "GET", "/array/a/config", "", (struct slice){0}), 200);
+    assert_int_equal(kit_queued(k), 0);
+    assert_true(http_post(k->server, attach, k));
+    assert_int_equal(kit_post_t(k, "/e/", event), 200);
+    assert_int_equal(kit_post_t(k, "/v1/track", track), 200);
+    assert_int_equal(kit_queued(k), 2);
+    kit_free(k);
+}
+
 /* ---- what each failure of the store is called ---- */
 
 static struct {
@@ -398,6 +430,7 @@ int main(void)
         cmocka_unit_test(test_c41_bombs),
         cmocka_unit_test(test_no_memory_for_bodies),
         cmocka_unit_test(test_queue_full),
+        cmocka_unit_test(test_late_store),
         cmocka_unit_test(test_failures),
         cmocka_unit_test(test_client_gone),
     };

@@ -104,8 +104,11 @@ static void test_something_in_the_way(void **state)
     assert_int_equal(files_prepare(data, 1, &e), 0);
     (void)snprintf(path, sizeof path, "%s/empty/config.xml", data);
     assert_int_equal(os_close(os_open(path, O_CREAT | O_WRONLY, 0600)), 0);
+    assert_int_equal(files_prepare(data, 1, &e), 0);
+    assert_int_equal(os_open(path, O_RDONLY, 0), -ENOENT); /* a file is removed */
+    assert_int_equal(os_mkdir(path, 0700), 0);
     assert_int_equal(files_prepare(data, 1, &e), ERR_REFUSED);
-    assert_non_null(strstr(e.text, "not empty"));
+    assert_non_null(strstr(e.text, "must be empty"));
 }
 
 static void test_a_path_too_long(void **state)

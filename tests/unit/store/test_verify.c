@@ -1,7 +1,7 @@
 /* test_verify: what verify finds, what it leaves alone, and that it writes nothing. Each invariant
- * is broken by SQL on a copy of a good database, and exactly that violation is told. Beside a server
- * (a process of its own, because its locks are a process's) and with what a killed one left. Bytes
- * are flipped at random: SEED in the environment takes a run back. */
+ * is broken by SQL on a copy of a good database, and exactly that violation is told. Beside a
+ * server (a process of its own, because its locks are a process's), and with what a killed one
+ * left. On the model disk each call to the system fails once. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

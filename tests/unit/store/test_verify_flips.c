@@ -196,7 +196,7 @@ static void a_byte_of_what_a_kill_left(void **state)
     free(is.wal);
 }
 
-/* As a start would meet them: what verify cannot read, the store does not open, and leaves alone. */
+/* What verify cannot read, the store does not open, and leaves alone. */
 static void no_start_on_what_is_no_database(void **state)
 {
     struct fixture *f = *state;

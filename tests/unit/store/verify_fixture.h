@@ -1,7 +1,32 @@
 /* verify_fixture: a small good database in a directory of its own, copies of it, and servers that
- * are no more than their transactions. Include after cmocka.h. */
+ * are no more than their transactions. */
 #ifndef TESTS_UNIT_STORE_VERIFY_FIXTURE_H
 #define TESTS_UNIT_STORE_VERIFY_FIXTURE_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/hash.h"
+#include "os/os.h"
+#include "store/db.h"
+#include "store/schema.h"
+#include "store/verify.h"
+#include "tests/lib/modeldisk.h"
+#include "tests/lib/os_vfs.h"
 
 #define FIXTURE_PATH 512
 #define FIXTURE_MAY  __attribute__((unused)) static
@@ -21,7 +46,7 @@ struct fixture {
 
 /* ---- files ---- */
 
-static void fixture_write(const char *path, const void *bytes, size_t n)
+FIXTURE_MAY void fixture_write(const char *path, const void *bytes, size_t n)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     assert_true(fd >= 0);
@@ -29,7 +54,7 @@ static void fixture_write(const char *path, const void *bytes, size_t n)
     assert_int_equal(close(fd), 0);
 }
 
-static unsigned char *fixture_read(const char *path, size_t *n)
+FIXTURE_MAY unsigned char *fixture_read(const char *path, size_t *n)
 {
     struct os_stat st;
     int fd = open(path, O_RDONLY);
@@ -43,13 +68,13 @@ static unsigned char *fixture_read(const char *path, size_t *n)
     return bytes;
 }
 
-static void fixture_path(const struct fixture *f, const char *suffix, char out[FIXTURE_PATH])
+FIXTURE_MAY void fixture_path(const struct fixture *f, const char *suffix, char out[FIXTURE_PATH])
 {
     int n = snprintf(out, FIXTURE_PATH, "%s/%s%s", f->data, STORE_FILE, suffix);
     assert_true(n > 0 && n < FIXTURE_PATH);
 }
 
-static void fixture_remove(const struct fixture *f, const char *suffix)
+FIXTURE_MAY void fixture_remove(const struct fixture *f, const char *suffix)
 {
     char path[FIXTURE_PATH];
     fixture_path(f, suffix, path);
@@ -64,7 +89,7 @@ FIXTURE_MAY bool fixture_exists(const struct fixture *f, const char *suffix)
 }
 
 /* The good database again, alone. */
-static void fixture_restore(const struct fixture *f)
+FIXTURE_MAY void fixture_restore(const struct fixture *f)
 {
     char path[FIXTURE_PATH];
     fixture_remove(f, "-wal");
@@ -80,7 +105,7 @@ struct listing {
     uint64_t hash[4]; /* 0: not there */
 };
 
-static int fixture_count_file(void *ctx, const char *name)
+FIXTURE_MAY int fixture_count_file(void *ctx, const char *name)
 {
     struct listing *l = ctx;
     (void)name;
@@ -113,7 +138,7 @@ FIXTURE_MAY struct listing fixture_list(const struct fixture *f)
 
 /* ---- databases ---- */
 
-static void fixture_sql(struct sqlite3 *db, const char *sql)
+FIXTURE_MAY void fixture_sql(struct sqlite3 *db, const char *sql)
 {
     if (sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK) {
         fail_msg("%s: %s", sqlite3_errmsg(db), sql);
@@ -121,7 +146,7 @@ static void fixture_sql(struct sqlite3 *db, const char *sql)
 }
 
 /* For writing; closing it checkpoints and leaves the database alone. */
-static struct sqlite3 *fixture_db(const struct fixture *f)
+FIXTURE_MAY struct sqlite3 *fixture_db(const struct fixture *f)
 {
     char path[FIXTURE_PATH];
     struct sqlite3 *db;
@@ -138,12 +163,12 @@ FIXTURE_MAY void fixture_triggers(struct sqlite3 *db, bool on)
                      SQLITE_OK);
 }
 
-static void fixture_close(struct sqlite3 *db)
+FIXTURE_MAY void fixture_close(struct sqlite3 *db)
 {
     assert_int_equal(sqlite3_close(db), SQLITE_OK);
 }
 
-static void fixture_sha256(sqlite3_context *ctx, int argc, sqlite3_value **argv)
+FIXTURE_MAY void fixture_sha256(sqlite3_context *ctx, int argc, sqlite3_value **argv)
 {
     uint8_t hash[SHA256_LEN];
     assert_int_equal(argc, 1);
@@ -158,7 +183,7 @@ static void fixture_sha256(sqlite3_context *ctx, int argc, sqlite3_value **argv)
     "INSERT INTO events VALUES(" id ", " project ", randomblob(16), 1000, 1000000, NULL, NULL," \
     " '', 'capture', 'e', 'd', '', '', 'default', '', 'lib', '1', " envelope ", " text ");"
 
-static void fixture_make(struct fixture *f)
+FIXTURE_MAY void fixture_make(struct fixture *f)
 {
     struct sqlite3 *db = fixture_db(f);
     struct err e;
@@ -203,7 +228,7 @@ static void fixture_make(struct fixture *f)
 
 /* ---- verify ---- */
 
-static void fixture_found(void *ctx, const char *text)
+FIXTURE_MAY void fixture_found(void *ctx, const char *text)
 {
     struct fixture *f = ctx;
     size_t used = strlen(f->told);
@@ -212,7 +237,7 @@ static void fixture_found(void *ctx, const char *text)
     f->lines++;
 }
 
-static int fixture_verify_at(struct fixture *f, const char *data)
+FIXTURE_MAY int fixture_verify_at(struct fixture *f, const char *data)
 {
     memset(&f->e, 0, sizeof f->e);
     f->told[0] = '\0';
@@ -220,13 +245,13 @@ static int fixture_verify_at(struct fixture *f, const char *data)
     return store_verify(data, fixture_found, f, &f->result, &f->e);
 }
 
-static int fixture_verify(struct fixture *f)
+FIXTURE_MAY int fixture_verify(struct fixture *f)
 {
     return fixture_verify_at(f, f->data);
 }
 
 /* Exactly these lines, in this order (the last without its newline). */
-static void fixture_same_lines(const char *told, const char *wanted)
+FIXTURE_MAY void fixture_same_lines(const char *told, const char *wanted)
 {
     size_t n = strlen(wanted);
     if (strncmp(told, wanted, n) != 0 || strcmp(told + n, n > 0 ? "\n" : "") != 0) {
@@ -259,7 +284,8 @@ enum fixture_server {
     " WHERE event_id < (SELECT value - 3 FROM meta);"                                         \
     "DELETE FROM receipts_recent WHERE event_id < (SELECT value - 3 FROM meta); COMMIT;"
 
-_Noreturn static void fixture_serve(const struct fixture *f, enum fixture_server what, int ready)
+_Noreturn FIXTURE_MAY void fixture_serve(const struct fixture *f, enum fixture_server what,
+                                         int ready)
 {
     struct sqlite3 *db = fixture_db(f);
     int turns = what == SERVER_ONE_EVENT ? 1 : what == SERVER_BRIEF ? 40 : INT32_MAX;
@@ -297,7 +323,7 @@ FIXTURE_MAY pid_t fixture_server(struct fixture *f, enum fixture_server what)
     return child;
 }
 
-static void fixture_close_ready(struct fixture *f)
+FIXTURE_MAY void fixture_close_ready(struct fixture *f)
 {
     assert_int_equal(close(f->ready), 0);
     f->ready = -1;
@@ -339,7 +365,7 @@ FIXTURE_MAY void fixture_to_model(const struct fixture *f, struct model *m)
 
 /* ---- life ---- */
 
-static int fixture_setup(void **state)
+FIXTURE_MAY int fixture_setup(void **state)
 {
     struct fixture *f = calloc(1, sizeof *f);
     char path[FIXTURE_PATH];
@@ -356,7 +382,7 @@ static int fixture_setup(void **state)
     return 0;
 }
 
-static int fixture_teardown(void **state)
+FIXTURE_MAY int fixture_teardown(void **state)
 {
     struct fixture *f = *state;
     fixture_restore(f);

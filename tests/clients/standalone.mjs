@@ -1,0 +1,37 @@
+// standalone.mjs: tests with servers of their own. Registered like those of the intake, run beside them.
+const tests = []
+
+// run(world): world has dir, and what the suite put there. name is its line.
+export function standalone(name, run, seconds = 120) {
+  tests.push({ name, run, seconds })
+}
+
+export class Standalone {
+  constructor(world) {
+    const only = process.env.ONLY && new RegExp(process.env.ONLY)
+    this.world = world
+    this.tests = tests.filter((x) => !only || only.test(x.name)).map((x) => ({ ...x, failures: [] }))
+    world.chosen = new Set(this.tests.map((x) => x.name))
+  }
+
+  async run() {
+    await Promise.all(this.tests.map((t) => this.#one(t)))
+  }
+
+  async #one(t) {
+    const begun = Date.now()
+    let timer
+    const limit = new Promise((_, reject) => {
+      timer = setTimeout(() => reject(new Error(`not done after ${t.seconds} s`)), t.seconds * 1000)
+    })
+    try {
+      await Promise.race([t.run(this.world), limit])
+    } catch (error) {
+      t.failures.push(error.stack ?? String(error))
+    } finally {
+      clearTimeout(timer)
+      t.took = Date.now() - begun
+      t.done = true
+    }
+  }
+}
