@@ -94,10 +94,19 @@ $(B)/tallyman: $(B)/obj/main/tallyman.o $(call libs_for,main)
 	$(Q)$(CC) -o $@ $(B)/obj/main/tallyman.o $(call libs_for,main) $(ALL_LDFLAGS) $(LIBS)
 
 # The analytics engine's process. It loads libchdb at run time: nothing of it is needed to build.
+# libchdb brings an allocator of its own and dies under a sanitizer, so that the sanitizers' variants
+# get the plain program (its parts are under the sanitizers in the unit tests).
+ifneq ($(filter asan tsan fuzz,$(V)),)
+$(B)/tallyman-engine: FORCE
+	$(Q)$(MAKE) -s V=release B=$(B)/plain $(B)/plain/tallyman-engine
+	@mkdir -p $(@D)
+	@cmp -s $(B)/plain/tallyman-engine $@ || cp $(B)/plain/tallyman-engine $@
+else
 ENGINE_LIBS := $(foreach l,engine http json os base,$(B)/lib/$(l).a)
 $(B)/tallyman-engine: $(B)/obj/engine/tallyman_engine.o $(ENGINE_LIBS)
 	$(call say,LINK,$@)
 	$(Q)$(CC) -o $@ $(B)/obj/engine/tallyman_engine.o $(ENGINE_LIBS) $(ALL_LDFLAGS) $(LIBS)
+endif
 
 # ---- unit tests: tests/unit/LAYER/test_NAME.c links LAYER and below, tests/lib and cmocka ----
 TESTLIB_OBJ := $(patsubst tests/%.c,$(B)/obj/tests/%.o,$(sort $(wildcard tests/lib/*.c)))
@@ -155,9 +164,15 @@ BENCH_LIBS_encodebench = $(call libs_for,sink) $(LIBS)
 BENCH_LIBS_drainbench = $(call libs_for,sink) $(LIBS)
 $(B)/bench/encodebench $(B)/bench/drainbench: $(call libs_for,sink)
 
+# The engine's library goes along where scripts/engine has fetched it.
+LIBCHDB := $(B)/engine/node_modules/@chdb/lib-linux-x64-gnu/libchdb.so
 .PHONY: install
 install: $(B)/tallyman $(B)/tallyman-engine
 	install -D -m 0755 $(B)/tallyman $(DESTDIR)$(PREFIX)/bin/tallyman
+	install -D -m 0755 $(B)/tallyman-engine $(DESTDIR)$(PREFIX)/bin/tallyman-engine
+	@if [ -f $(LIBCHDB) ]; then \
+	    install -D -m 0644 $(LIBCHDB) $(DESTDIR)$(PREFIX)/lib/tallyman/libchdb.so; \
+	fi
 
 .PHONY: run test bench sabotage tidy clean format
 run:

@@ -55,6 +55,7 @@ struct driver {
     uint32_t conns;
     double warmup_s;
     double seconds;
+    double rate; /* requests a second; 0: a closed loop */
     uint64_t events_per_batch;
     /* Fills c->iov from 0 and c->iov_count; the memory stays untouched until the answer. */
     void (*prepare)(struct driver *d, struct driver_conn *c);
@@ -68,9 +69,25 @@ struct driver {
     uint64_t broken;
     uint64_t measure_from_ns;
     uint64_t measure_to_ns;
+    uint64_t interval_ns; /* open loop: between two requests */
+    uint64_t due_ns;      /* open loop: when the next one is */
+    struct driver_conn **idle;
+    uint32_t idle_count;
     struct result result;
     struct meter meter;
 };
+
+/* For `prepare`: this request is the last one; what was measured so far is the measured time. */
+static inline void driver_end_now(struct driver *d)
+{
+    uint64_t now = now_ns();
+    if (now <= d->measure_from_ns) {
+        die("the requests ran out before the warm-up was over");
+    }
+    if (now < d->measure_to_ns) {
+        d->measure_to_ns = now;
+    }
+}
 
 static inline int driver_connect(const char *host, uint16_t port)
 {
@@ -164,7 +181,9 @@ static inline void driver_break(struct driver *d, struct driver_conn *c, const c
     }
     if (now_ns() < d->measure_to_ns) {
         driver_open(d, c);
-        if (!driver_begin(d, c)) {
+        if (d->interval_ns != 0) {
+            d->idle[d->idle_count++] = c;
+        } else if (!driver_begin(d, c)) {
             die("a new connection was lost at once");
         }
     }
@@ -185,9 +204,36 @@ static inline void driver_answered(struct driver *d, struct driver_conn *c, bool
     } else {
         d->result.errors++;
     }
-    if (now < d->measure_to_ns && !driver_begin(d, c)) {
+    if (d->interval_ns != 0) {
+        d->idle[d->idle_count++] = c;
+    } else if (now < d->measure_to_ns && !driver_begin(d, c)) {
         driver_break(d, c, "lost while sending");
     }
+}
+
+/* Open loop: sends what is due on the connections that are free. */
+static inline void driver_dispatch(struct driver *d)
+{
+    while (d->idle_count > 0 && d->due_ns < d->measure_to_ns && d->due_ns <= now_ns()) {
+        struct driver_conn *c = d->idle[--d->idle_count];
+        bool sent = driver_begin(d, c);
+        c->sent_ns = d->due_ns;
+        d->due_ns += d->interval_ns;
+        if (!sent) {
+            driver_break(d, c, "lost while sending");
+        }
+    }
+}
+
+/* How long a turn may wait: until the next request is due, if a connection is free for it. */
+static inline struct timespec driver_patience(const struct driver *d)
+{
+    uint64_t ns = DRIVER_STALL_MS * UINT64_C(1000000);
+    if (d->interval_ns != 0 && d->idle_count > 0 && d->due_ns < d->measure_to_ns) {
+        uint64_t now = now_ns();
+        ns = d->due_ns > now ? d->due_ns - now : 0;
+    }
+    return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
 }
 
 static inline void driver_readable(struct driver *d, struct driver_conn *c)
@@ -232,14 +278,15 @@ static inline void driver_readable(struct driver *d, struct driver_conn *c)
 static inline void driver_turn(struct driver *d)
 {
     struct epoll_event ev[DRIVER_EVENTS_MAX];
-    int n = epoll_wait(d->epoll_fd, ev, DRIVER_EVENTS_MAX, DRIVER_STALL_MS);
+    struct timespec patience = driver_patience(d);
+    int n = epoll_pwait2(d->epoll_fd, ev, DRIVER_EVENTS_MAX, &patience, NULL);
     if (n < 0) {
         if (errno == EINTR) {
             return;
         }
-        die_errno("epoll_wait");
+        die_errno("epoll_pwait2");
     }
-    if (n == 0) {
+    if (n == 0 && patience.tv_sec >= DRIVER_STALL_MS / 1000) {
         die("no answer for %d ms, %u requests in flight", DRIVER_STALL_MS, d->waiting);
     }
     for (int i = 0; i < n; i++) {
@@ -250,6 +297,26 @@ static inline void driver_turn(struct driver *d)
         }
         if ((ev[i].events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) {
             driver_readable(d, c);
+        }
+    }
+}
+
+/* Closed loop: a request on every connection. Open loop: all are free. */
+static inline void driver_first(struct driver *d)
+{
+    if (d->rate > 0) {
+        d->interval_ns = (uint64_t)(1e9 / d->rate);
+        ensure(d->interval_ns > 0);
+        d->due_ns = now_ns();
+        d->idle = must_alloc(d->conns * sizeof *d->idle);
+        for (uint32_t i = d->conns; i-- > 0;) {
+            d->idle[d->idle_count++] = &d->conn[i];
+        }
+        return;
+    }
+    for (uint32_t i = 0; i < d->conns; i++) {
+        if (!driver_begin(d, &d->conn[i])) {
+            die("connection %u was lost at once", i);
         }
     }
 }
@@ -271,15 +338,16 @@ static inline void driver_run(struct driver *d)
     double cpu_before_s = cpu_s();
     d->measure_from_ns = now_ns() + (uint64_t)(d->warmup_s * 1e9);
     d->measure_to_ns = d->measure_from_ns + (uint64_t)(d->seconds * 1e9);
-    for (uint32_t i = 0; i < d->conns; i++) {
-        if (!driver_begin(d, &d->conn[i])) {
-            die("connection %u was lost at once", i);
-        }
-    }
-    while (d->waiting > 0) {
+    driver_first(d);
+    while (d->waiting > 0 ||
+           (d->interval_ns != 0 && d->due_ns < d->measure_to_ns && now_ns() < d->measure_to_ns)) {
+        driver_dispatch(d);
         driver_turn(d);
     }
-    d->result.measured_s = d->seconds;
+    d->result.measured_s = (double)(d->measure_to_ns - d->measure_from_ns) / 1e9;
+    if (d->interval_ns != 0 && d->due_ns < d->measure_to_ns) {
+        d->result.unsent = (d->measure_to_ns - d->due_ns) / d->interval_ns;
+    }
     d->result.events_per_batch = d->events_per_batch;
     d->result.cpu_used_s = cpu_s() - cpu_before_s;
     result_print(&d->result, &d->meter);
@@ -289,6 +357,7 @@ static inline void driver_run(struct driver *d)
         }
     }
     free(d->conn);
+    free(d->idle);
     close(d->epoll_fd);
 }
 

@@ -131,6 +131,7 @@ struct result {
     uint64_t acks_total;       /* with those of the warm-up and of the last turn */
     uint64_t events_per_batch; /* events each of them acknowledges */
     uint64_t errors; /* answers that were not positive, broken answers, lost connections */
+    uint64_t unsent; /* open loop: requests that were due and had no connection */
     double measured_s;
     double cpu_used_s;
 };
@@ -139,8 +140,9 @@ static inline void result_print(const struct result *r, const struct meter *m)
 {
     double events = (double)(r->acks * r->events_per_batch);
     printf("events_per_s=%.0f acks=%" PRIu64 " acks_total=%" PRIu64 " errors=%" PRIu64
+           " unsent=%" PRIu64
            " seconds=%.3f p50_us=%.1f p99_us=%.1f p999_us=%.1f max_us=%.1f load_cpu_s=%.3f\n",
-           events / r->measured_s, r->acks, r->acks_total, r->errors, r->measured_s,
+           events / r->measured_s, r->acks, r->acks_total, r->errors, r->unsent, r->measured_s,
            meter_quantile_us(m, 0.5), meter_quantile_us(m, 0.99), meter_quantile_us(m, 0.999),
            (double)m->latency_ns_max / 1e3, r->cpu_used_s);
 }

@@ -1,3 +1,4 @@
+#!/usr/bin/env node
 // send.mjs URL TOKEN: a small shop's evening, sent with the unmodified posthog-node SDK.
 //
 // Each event has its uuid from the SDK; the SDK counts a batch as delivered when the server answers 200, which

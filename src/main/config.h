@@ -3,8 +3,9 @@
  *
  * None is needed. The file is JSON with // and block comments; an unknown, duplicate, mistyped or
  * out-of-range key is refused with `FILE:LINE: key "x": reason`. A relative path (`data`,
- * `token_file`, `clickhouse_password_file`, `engine_library`) in the file is relative to the file's directory (spec/history.md section 12), elsewhere to the
- * working directory. Everything is checked before anything is touched. */
+ * `token_file`, `clickhouse_password_file`, `engine_library`) in the file is relative to the file's
+ * directory (spec/history.md section 12), elsewhere to the working directory. Everything is checked
+ * before anything is touched. */
 #ifndef MAIN_CONFIG_H
 #define MAIN_CONFIG_H
 

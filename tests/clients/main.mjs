@@ -16,6 +16,7 @@ import './rudder_node.mjs'
 import './raw_http.mjs'
 import './full_queue.mjs'
 import './clickhouse.mjs'
+import './shared_drivers.mjs'
 
 const dir = process.env.WORK
 const started = Date.now()

@@ -151,8 +151,8 @@ export class Tallyman extends Process {
   // The engine is up, and nothing waits for it.
   async drained(seconds = 60) {
     await until('everything is delivered', async () => {
-      const { engine, queue } = await this.api('/api/v1/status')
-      return engine.state === 'ready' && queue.pending === 0
+      await this.owner('SELECT 1')
+      return (await this.api('/api/v1/status')).queue.pending === 0
     }, seconds)
   }
 
