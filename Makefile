@@ -165,13 +165,13 @@ BENCH_LIBS_drainbench = $(call libs_for,sink) $(LIBS)
 $(B)/bench/encodebench $(B)/bench/drainbench: $(call libs_for,sink)
 
 # The engine's library goes along where scripts/engine has fetched it.
-LIBCHDB := $(B)/engine/node_modules/@chdb/lib-linux-x64-gnu/libchdb.so
+ENGINE_LIBRARY := $(B)/engine/node_modules/@chdb/lib-linux-x64-gnu/libchdb.so
 .PHONY: install
 install: $(B)/tallyman $(B)/tallyman-engine
 	install -D -m 0755 $(B)/tallyman $(DESTDIR)$(PREFIX)/bin/tallyman
 	install -D -m 0755 $(B)/tallyman-engine $(DESTDIR)$(PREFIX)/bin/tallyman-engine
-	@if [ -f $(LIBCHDB) ]; then \
-	    install -D -m 0644 $(LIBCHDB) $(DESTDIR)$(PREFIX)/lib/tallyman/libchdb.so; \
+	@if [ -f $(ENGINE_LIBRARY) ]; then \
+	    install -D -m 0644 $(ENGINE_LIBRARY) $(DESTDIR)$(PREFIX)/lib/tallyman/libchdb.so; \
 	fi
 
 .PHONY: run test bench sabotage tidy clean format

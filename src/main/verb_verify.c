@@ -73,6 +73,7 @@ static void put_queue_json(struct buf *b, const struct queue_report *q)
 {
     const struct store_verify_result *r = &q->result;
     buf_put_cstr(b, r->violations == 0 ? ",\"queue\":{\"ok\":true" : ",\"queue\":{\"ok\":false");
+    buf_put_cstr(b, r->partial ? ",\"partial\":true" : ",\"partial\":false");
     buf_printf(b,
                ",\"absent\":%s,\"projects\":%llu,\"keys\":%llu,\"events\":%llu,\"receipts\":%llu,"
                "\"quarantined\":%llu,\"rejected\":%llu,\"violations\":[",
@@ -95,6 +96,11 @@ static void print_queue(const struct queue_report *q)
         (unsigned long long)r->events, (unsigned long long)r->receipts,
         (unsigned long long)r->quarantined, (unsigned long long)r->rejected,
         (unsigned long long)r->projects);
+    if (r->partial) {
+        output_printf(
+            "not all of the queue was checked: a server is running, and its log must not be "
+            "held up for long\n");
+    }
     output_put(buf_slice(&q->violations));
 }
 

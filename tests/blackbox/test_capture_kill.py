@@ -29,7 +29,7 @@ ROUNDS = int(os.environ.get("ROUNDS") or (6 if os.environ.get("QUICK") else 12 i
 SEED = int(os.environ.get("SEED") or random.SystemRandom().randrange(1 << 32))
 CLIENTS = 4
 ROUNDS_A_DIRECTORY = 10
-PAUSE_S = 0.02  # of a client between two requests: what is taken has to be delivered, too
+PAUSE_S = 0.03  # of a client between two requests: what is taken has to be delivered, too
 BATCH_ROWS = "60"
 GONE = (OSError, http.client.HTTPException)
 

@@ -193,7 +193,7 @@ export class Intake {
 
   // Sends all, so many at the same time.
   async send(light, heavy) {
-    const queues = [true, false].map((x) => this.tests.filter((t) => t.heavy === x))
+    const queues = [true, false].map((x) => this.tests.filter((t) => Boolean(t.heavy) === x))
     await Promise.all([this.#pool(queues[0], heavy), this.#pool(queues[1], light)])
   }
 
@@ -214,7 +214,7 @@ export class Intake {
 
   async store() {
     const db = new DatabaseSync(path.join(this.world.server.data, 'tallyman.sqlite'), { readOnly: true })
-    for (const t of this.tests.filter((x) => x.token)) await t.guard('store', async () => t.checkStore(db))
+    for (const t of this.tests.filter((x) => x.failures.length === 0)) await t.guard('store', async () => t.checkStore(db))
     db.close()
   }
 

@@ -7,6 +7,7 @@ import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import fs from 'node:fs'
 import path from 'node:path'
+import { createClient } from '@clickhouse/client'
 import { intakeOf } from './harness.mjs'
 import { standalone } from './standalone.mjs'
 import { sleep } from './server.mjs'
@@ -26,7 +27,7 @@ function copy(to, change) {
 
 // Runs a driver; its output goes to a file. Rejects when it does not end well, or within the time.
 async function drive(dir, args, env, seconds) {
-  const out = path.join(dir, `${args.join('-')}.out`)
+  const out = path.join(dir, `${args[0]}.out`)
   const fd = fs.openSync(out, 'w')
   const child = spawn(process.execPath, args, { cwd: dir, env: { ...process.env, ...env }, stdio: ['ignore', fd, fd] })
   fs.closeSync(fd)
@@ -93,9 +94,18 @@ if (there) {
     const dir = copy(path.join(process.cwd(), 'shared', 'clickhouse'), (text) => text
       .replaceAll("username: 'u', password: 'p', database: 'db'", `username: 'owner', password: '${secret}'`)
       .replaceAll('CREATE TABLE x', 'CREATE OR REPLACE TABLE x'))
-    const text = await drive(dir, ['clickhouse.mjs', 'shapes'], { TARGET: url, OUT: path.join(dir, 'logs') }, 60)
-    assert.match(text, /GET \/ping/)
-    assert.ok(text.split('\n').filter((line) => line.startsWith('#')).length >= 10, 'its requests')
+    const client = createClient({ url, username: 'owner', password: secret })
+    try {
+      await client.command({ query: `CREATE TABLE events (a Int32, s String, d String, n Nullable(Float64))
+        ENGINE = MergeTree ORDER BY a` })
+      const text = await drive(dir, ['clickhouse.mjs', 'shapes'], { TARGET: url, OUT: path.join(dir, 'logs') }, 60)
+      assert.doesNotMatch(text, /ClickHouseError/)
+      assert.equal(text.match(/^#\d+ .* (GET|POST) \//gm).length, 8, 'its requests')
+      const result = await client.query({ query: "SELECT countIf(s = 'ü😀') AS n FROM events", format: 'JSONEachRow' })
+      assert.deepEqual(await result.json(), [{ n: 2 }])
+    } finally {
+      await client.close()
+    }
   })
 } else {
   console.log(`clients: NOT RUN: the drivers of ../shared/clients (there is no ${SHARED})`)

@@ -16,7 +16,8 @@ struct capture;
 struct capture_options {
     uint64_t request_bytes_max; /* 20 MiB: /batch and v1, as sent */
     uint64_t decoded_bytes_max; /* 64 MiB after decompression */
-    uint64_t single_bytes_max;  /* 1 MiB: native and single-event routes, as sent and decoded */
+    uint64_t single_bytes_max;  /* 1 MiB: native and single-event routes, as sent (decoded too,
+                                   but for PostHog's, where SDKs send batches as well) */
     uint64_t event_bytes_max;   /* 1 MiB an event */
     uint32_t batch_events_max;  /* 50,000 on /batch */
 };

@@ -85,7 +85,7 @@ struct capture_kind {
     enum decode_mode mode;
     const char *call; /* capture_batch.call */
     capture_parse_fn *parse;
-    bool single; /* a route for single events: single_bytes_max, as sent and decoded */
+    bool single; /* a route for single events: single_bytes_max (capture.h) */
 };
 
 /* head.c: on_head of the routes for events. A key that a header carries is looked up before the

@@ -99,11 +99,12 @@ void capture_start(struct capture *c, struct http_request *req, const struct cap
     b->call = slice_cstr(kind->call);
     b->parse = kind->parse;
     b->received_ms = (int64_t)os_clock_real_ms();
-    b->how =
-        (struct decode_request){.mode = kind->mode,
-                                .body = http_body(req),
-                                .decoded_bytes_max = kind->single ? c->options.single_bytes_max
-                                                                  : c->options.decoded_bytes_max};
+    b->how = (struct decode_request){.mode = kind->mode,
+                                     .body = http_body(req),
+                                     .decoded_bytes_max =
+                                         kind->single && kind->dialect != CAPTURE_POSTHOG
+                                             ? c->options.single_bytes_max
+                                             : c->options.decoded_bytes_max};
     b->code = capture_read_head(b, &b->e);
     if (b->code != 0) {
         capture_answer(b, b->code, &b->e);
