@@ -4,6 +4,7 @@
 #   make run        set up the machine, build, start the server, load real data
 #   make test       set up the machine, build every variant, run every suite
 #   make unit       unit tests only        make V=asan unit    the same under ASan+UBSan
+#   make test-clients                      real SDKs and a browser against the server
 #   make bench W=W1 one workload against its peers
 #   make sabotage   builds with one protection removed each; all must be killed
 #
@@ -125,9 +126,12 @@ define unit_rules
 $(B)/unit/$(1)/%: $(B)/obj/tests/unit/$(1)/%.o $(TESTLIB) $(call libs_for,$(1))
 	@mkdir -p $$(@D)
 	$$(call say,LINK,$$@)
-	$$(Q)$(CC) -o $$@ $$< $(TESTLIB) $(call libs_for,$(1)) $(ALL_LDFLAGS) $(LIBS) -lcmocka -lm
+	$$(Q)$(CC) -o $$@ $$< $(TESTLIB) $(call libs_for,$(1)) $$(ALL_LDFLAGS) $(LIBS) -lcmocka -lm
 endef
 $(foreach l,$(TEST_LAYERS),$(eval $(call unit_rules,$(l))))
+
+# This one is its own libchdb: the library's calls are looked up in the program.
+$(B)/unit/engine/test_front: ALL_LDFLAGS += -rdynamic
 
 .PHONY: unit
 unit: $(UNIT_BIN)
@@ -174,11 +178,13 @@ install: $(B)/tallyman $(B)/tallyman-engine
 	    install -D -m 0644 $(ENGINE_LIBRARY) $(DESTDIR)$(PREFIX)/lib/tallyman/libchdb.so; \
 	fi
 
-.PHONY: run test bench sabotage tidy clean format
+.PHONY: run test test-clients bench sabotage tidy clean format
 run:
 	@scripts/run
 test:
 	@scripts/test
+test-clients:
+	@scripts/test-clients
 bench:
 	@scripts/bench $(W)
 sabotage:

@@ -18,7 +18,7 @@
 
 #define CAPTURE_BATCH         50u
 #define CAPTURE_EVENT_LEN     500u
-#define CAPTURE_UUID_AT       30u /* offset of the uuid's text in an event */
+#define CAPTURE_UUID_AT       29u /* offset of the uuid's text in an event */
 #define CAPTURE_UUID_LEN      36u
 #define CAPTURE_FORMS         (POOL_BATCHES * CAPTURE_BATCH)
 #define CAPTURE_REPEAT_ONE_IN 100u

@@ -48,6 +48,16 @@ static void sql(sqlite3 *db, const char *text)
     }
 }
 
+static void sql_number(sqlite3 *db, const char *text, int64_t number)
+{
+    sqlite3_stmt *s;
+    if (sqlite3_prepare_v2(db, text, -1, &s, NULL) != SQLITE_OK ||
+        sqlite3_bind_int64(s, 1, number) != SQLITE_OK || sqlite3_step(s) != SQLITE_DONE) {
+        die("%s: %s", text, sqlite3_errmsg(db));
+    }
+    sqlite3_finalize(s);
+}
+
 static int compare(const void *a, const void *c)
 {
     return memcmp(a, c, sizeof((struct entry *)0)->uuid);
@@ -74,15 +84,14 @@ static void add_run(sqlite3 *db, sqlite3_stmt *add, struct entry *run, uint64_t 
 }
 
 /* Event ids of the receipts are 1 + shift and up; the counters and the next id follow. */
-static void add_receipts(const char *path, const char *after, int64_t shift)
+static void add_receipts(const char *path, const char *const after[2], int64_t shift)
 {
     sqlite3 *db;
     sqlite3_stmt *add;
-    char text[512];
     if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK) {
         die("%s: %s", path, sqlite3_errmsg(db));
     }
-    sql(db, "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=DELETE; PRAGMA journal_mode=OFF;"
+    sql(db, "PRAGMA journal_mode=DELETE; PRAGMA journal_mode=OFF;"
             "PRAGMA synchronous=OFF; PRAGMA cache_size=-2000000");
     if (sqlite3_prepare_v2(db, "INSERT INTO receipts(project, uuid, event_id) VALUES(?1, ?2, ?3)",
                            -1, &add, NULL) != SQLITE_OK) {
@@ -94,9 +103,8 @@ static void add_receipts(const char *path, const char *after, int64_t shift)
     }
     free(run);
     sqlite3_finalize(add);
-    snprintf(text, sizeof text, after, (long long)b.ids.prefilled,
-             (long long)b.ids.prefilled + shift + 1);
-    sql(db, text);
+    sql_number(db, after[0], (int64_t)b.ids.prefilled);
+    sql_number(db, after[1], (int64_t)b.ids.prefilled + shift + 1);
     sql(db, "PRAGMA journal_mode=WAL");
     if (sqlite3_close(db) != SQLITE_OK) {
         die("%s: %s", path, sqlite3_errmsg(db));
@@ -106,15 +114,13 @@ static void add_receipts(const char *path, const char *after, int64_t shift)
 static void set_aside(const char *path)
 {
     sqlite3 *db;
-    char text[512];
     if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK) {
         die("%s: %s", path, sqlite3_errmsg(db));
     }
-    snprintf(text, sizeof text,
-             "INSERT INTO delivery_quarantine(event_id, project, code, quarantined_ms)"
-             " SELECT id, project, %d, received_ms FROM events ORDER BY id",
-             FAR_CODE);
-    sql(db, text);
+    sql_number(db,
+               "INSERT INTO delivery_quarantine(event_id, project, code, quarantined_ms)"
+               " SELECT id, project, ?1, received_ms FROM events ORDER BY id",
+               FAR_CODE);
     if (sqlite3_close(db) != SQLITE_OK) {
         die("%s: %s", path, sqlite3_errmsg(db));
     }
@@ -211,10 +217,10 @@ static void fill_tallyman(const char *dir)
     put_events(b.queued);
     close_store();
     if (b.ids.prefilled > 0) {
-        add_receipts(path,
-                     "UPDATE project_counters SET receipts = receipts + %lld WHERE project = 1;"
-                     "UPDATE meta SET value = %lld WHERE name = 'next_event_id'",
-                     (int64_t)b.put);
+        static const char *const after[2] = {
+            "UPDATE project_counters SET receipts = receipts + ?1 WHERE project = 1",
+            "UPDATE meta SET value = ?1 WHERE name = 'next_event_id'"};
+        add_receipts(path, after, (int64_t)b.put);
     }
 }
 
@@ -230,8 +236,10 @@ static void fill_plain(const char *dir)
     if (sqlite3_close(db) != SQLITE_OK) {
         die("%s: %s", path, sqlite3_errmsg(db));
     }
-    add_receipts(path,
-                 "UPDATE counters SET receipts = %lld, next_event_id = %lld WHERE project = 1", 0);
+    static const char *const after[2] = {
+        "UPDATE counters SET receipts = ?1 WHERE project = 1",
+        "UPDATE counters SET next_event_id = ?1 WHERE project = 1"};
+    add_receipts(path, after, 0);
 }
 
 static bool option(const char *arg)

@@ -50,11 +50,22 @@ static const char *message_of(int code)
 
 void http_conn_refuse(struct http_conn *c, struct http_request *req, int code, const char *message)
 {
+    char text[80];
+    struct buf out = {.ptr = text, .cap = sizeof text, .limit = sizeof text};
+
     ensure(req->conn == c);
     ensure(TAILQ_NEXT(req, link) == NULL);
     ensure(!req->answered);
     req->close = true;
     metric_add(METRIC_HTTP_REFUSED, 1);
+    if (message == NULL && code == ERR_BODY_TOO_LARGE && req->route != NULL) {
+        /* Who is told the limit can keep to it (cases C47). */
+        buf_printf(&out, "The request body is larger than %llu bytes.",
+                   (unsigned long long)req->route->body_max_bytes);
+        buf_put_char(&out, '\0');
+        ensure(!out.failed);
+        message = text;
+    }
     http_answer_error(req, code, message != NULL ? message : message_of(code), (struct slice){0});
     ensure(c->state == HTTP_CONN_DRAIN);
 }

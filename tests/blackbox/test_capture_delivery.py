@@ -104,7 +104,8 @@ class Proxy:
 def engine(workdir):
     """An engine of nobody's, on a port."""
     assert os.path.exists(ENGINE), ENGINE
-    (workdir / "secret").write_text("a secret of the owner\n")
+    (workdir / "secret").write_text("secret-of-the-owner\n")
+    (workdir / "secret").chmod(0o600)
     port = free_port()
     made = Engine(workdir / "far", "--listen", f"127.0.0.1:{port}", "--secret-file", str(workdir / "secret"))
     made.port = port

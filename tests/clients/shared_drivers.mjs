@@ -84,8 +84,8 @@ function drivers(what, least, runs, heavy) {
 }
 
 if (there) {
-  drivers('posthog-node.mjs shapes', 250, [['posthog-node.mjs', {}], ['posthog-node.mjs', { POSTHOG_CAPTURE_MODE: 'v1' }]])
-  drivers('segment-node.mjs and rudder-node.mjs shapes', 90, [['segment-node.mjs', {}], ['rudder-node.mjs', {}]])
+  drivers('posthog-node.mjs shapes', 500, [['posthog-node.mjs', {}], ['posthog-node.mjs', { POSTHOG_CAPTURE_MODE: 'v1' }]])
+  drivers('segment-node.mjs and rudder-node.mjs shapes', 60, [['segment-node.mjs', {}], ['rudder-node.mjs', {}]])
   drivers('posthog-browser.mjs shapes', 300,
     [['posthog-browser.mjs', { ONLY: '^(default|no-compression|xhr|no-batch|beacon|own-endpoint|recording)$' }]], true)
   drivers('browser-others.mjs shapes, Segment', 20, [['browser-others.mjs', { ONLY: 'segment' }]], true)

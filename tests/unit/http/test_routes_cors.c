@@ -411,7 +411,7 @@ static void test_errors_of_the_front(void **state)
         bool full;
     } table[] = {
         {"POST /e HTTP/1.1\r\n" H O "Content-Length: 9\r\n\r\n", "HTTP/1.1 413 ",
-         "\r\n\r\nThe request body is too large.\n", true, false},
+         "\r\n\r\nThe request body is larger than 8 bytes.\n", true, false},
         {"POST /e HTTP/1.1\r\n" H O "Content-Length: 8\r\n\r\nx", "HTTP/1.1 408 ", "too slowly",
          false, false},
         {"POST /t HTTP/1.1\r\n" H O "Content-Length: 8\r\n\r\nx", "HTTP/1.1 400 ",
