@@ -415,10 +415,12 @@ def test_an_insert_is_on_the_disk_before_its_answer(traced_engine, workdir):
 def test_a_merged_part_is_on_the_disk_before_its_sources_go(traced_engine, workdir):
     """Proves: a merge syncs all files of the new part before it takes its name, and the folder before any source of it is removed."""
     engine = traced_engine
-    for i in range(4):
-        assert engine.insert([row("demo", 10 * i + j) for j in range(5)]).status == 200
     engine.value(f"ALTER TABLE {TABLE} MODIFY SETTING old_parts_lifetime = 1, cleanup_delay_period = 1, max_cleanup_delay_period = 1, "
                  "cleanup_delay_period_random_add = 0, cleanup_thread_preferred_points_per_iteration = 0")
+    engine.value(f"DETACH TABLE {TABLE}")  # the thread that removes parts begins anew
+    engine.value(f"ATTACH TABLE {TABLE}")
+    for i in range(4):
+        assert engine.insert([row("demo", 10 * i + j) for j in range(5)]).status == 200
     engine.value(f"OPTIMIZE TABLE {TABLE} FINAL")
     trace = workdir / "trace"
     source = re.compile(r"/(?:delete_tmp_)?\d{6}_(\d+)_(\d+)_1(?:/|$)")

@@ -257,8 +257,11 @@ static int read_batch(struct capture_batch *b, const struct posthog_object *o, s
         return r;
     }
     head.has_sent_at = posthog_time(o->member[MEMBER_SENT_AT], &head.sent_at_us);
-    if (!capture_text(b, o->member[MEMBER_LIBRARY], 0, &head.library) ||
-        !capture_text(b, o->member[MEMBER_LIBRARY_VERSION], 0, &head.library_version)) {
+    /* Every event of the batch gets these: without a bound a long one would be stored 50,000 times
+     * over, beside the queue's budget. */
+    if (!capture_text(b, o->member[MEMBER_LIBRARY], POSTHOG_ID_CHARS_MAX, &head.library) ||
+        !capture_text(b, o->member[MEMBER_LIBRARY_VERSION], POSTHOG_ID_CHARS_MAX,
+                      &head.library_version)) {
         return err_set(e, ERR_NO_MEMORY, "no memory for a batch");
     }
     return add_events(b, &head, b->token.len > 0, o->member[MEMBER_BATCH], e);

@@ -28,22 +28,46 @@ static struct slice cut(struct slice s, size_t chars_max)
     return s;
 }
 
-/* The length of the part of s that needs no mending. */
-static size_t sound(struct slice s)
+/* What is sound of a text is found piece by piece. A look for NUL goes past bytes that are no UTF-8,
+ * and the other way round, so the next NUL is remembered: a text that has many of either, from
+ * somebody without a key, is looked at once and not once for each. */
+struct seam {
+    struct slice rest;
+    const char *nul; /* the first one of rest, or its end */
+};
+
+static const char *find_nul(struct slice s)
 {
-    size_t bad = s.len;
-    if (s.len == 0) {
-        return 0;
+    const char *at = s.len == 0 ? NULL : memchr(s.ptr, '\0', s.len);
+    return at != NULL ? at : s.ptr + s.len;
+}
+
+/* The length of the part of rest that needs no mending. */
+static size_t sound(const struct seam *m)
+{
+    size_t bad = (size_t)(m->nul - m->rest.ptr);
+    (void)utf8_valid(slice_of(m->rest.ptr, bad), &bad);
+    return bad;
+}
+
+/* Behind n bytes of rest. */
+static void go_on(struct seam *m, size_t n)
+{
+    m->rest = slice_from(m->rest, n);
+    if (m->nul < m->rest.ptr) {
+        m->nul = find_nul(m->rest);
     }
-    (void)utf8_valid(s, &bad);
-    const char *nul = memchr(s.ptr, '\0', bad);
-    return nul == NULL ? bad : (size_t)(nul - s.ptr);
 }
 
 /* false: no memory. */
 static bool mend(struct arena *a, struct slice s, struct slice *out)
 {
-    size_t good = sound(s);
+    if (s.len == 0) {
+        *out = s;
+        return true;
+    }
+    struct seam m = {s, find_nul(s)};
+    size_t good = sound(&m);
     if (good == s.len) {
         *out = s;
         return true;
@@ -54,16 +78,16 @@ static bool mend(struct arena *a, struct slice s, struct slice *out)
     if (to == NULL) {
         return false;
     }
-    while (s.len > 0) {
-        memcpy(to + n, s.ptr, good);
+    while (m.rest.len > 0) {
+        memcpy(to + n, m.rest.ptr, good);
         n += good;
-        if (good < s.len) {
+        if (good < m.rest.len) {
             memcpy(to + n, REPLACEMENT, 3);
             n += 3;
             good++;
         }
-        s = slice_from(s, good);
-        good = sound(s);
+        go_on(&m, good);
+        good = sound(&m);
     }
     *out = slice_of(to, n);
     return true;

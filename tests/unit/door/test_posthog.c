@@ -1,6 +1,8 @@
 /* test_posthog: the rules of PostHog's v0 bodies (spec/capture.md A2 steps 7 and 8, A3), one by
  * one, by the parser alone. Cases C13 and C14 by name. */
+#include "os/os.h"
 #include "tests/unit/door/capture_kit.h"
+#include "json/write.h"
 
 #define KEY    "\"api_key\":\"tmc_k\""
 #define ID     "\"distinct_id\":\"d\""
@@ -273,6 +275,62 @@ static void test_bytes_that_are_no_utf8(void **state)
     parse_end(&p);
 }
 
+/* A text of which every byte must be replaced costs one look at each: this much of it took a worker
+ * hours, and nobody needs a key to send it. */
+static void test_much_to_mend(void **state)
+{
+    static const struct {
+        const char *spelling, *last;
+        size_t chars;
+    } rows[] = {{"\\u0000", "", 2000000},
+                {"\xFF", "", 4000000},
+                {"\xFF", "\\u0000", 4000000},
+                {"\\u0000\xFF", "", 1000000}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct buf b = {0};
+        uint64_t begin_ns = os_clock_mono_ns();
+        buf_put_cstr(&b, "{" KEY ",\"batch\":[{\"event\":\"");
+        for (size_t j = 0; j < rows[i].chars; j++) {
+            buf_put_cstr(&b, rows[i].spelling);
+        }
+        buf_put_cstr(&b, rows[i].last);
+        buf_put_cstr(&b, "\"," ID "}]}");
+        parse_begin(&p, CAPTURE_POSTHOG, "");
+        assert_int_equal(parse_bytes(&p, posthog_parse, buf_slice(&b)), 0);
+        assert_true(ev(0)->event.len >= 3 * rows[i].chars);
+        assert_true(utf8_valid(ev(0)->event, NULL));
+        assert_null(memchr(ev(0)->event.ptr, '\0', ev(0)->event.len));
+        assert_true(os_clock_mono_ns() - begin_ns < UINT64_C(20000000000));
+        parse_end(&p);
+        buf_free(&b);
+    }
+}
+
+/* What a batch says about all its events is stored with each of them: it has a bound. */
+static void test_long_library(void **state)
+{
+    struct buf b = {0};
+    (void)state;
+    buf_put_cstr(&b, "{" KEY ",\"library\":\"");
+    for (int i = 0; i < 100000; i++) {
+        buf_put_cstr(&b, "\xC3\xBC");
+    }
+    buf_put_cstr(&b, "\",\"library_version\":[");
+    for (int i = 0; i < 100000; i++) {
+        buf_put_cstr(&b, "1,");
+    }
+    buf_put_cstr(&b, "1],\"batch\":[" EVENT "," EVENT "]}");
+    parse_begin(&p, CAPTURE_POSTHOG, "");
+    assert_int_equal(parse_bytes(&p, posthog_parse, buf_slice(&b)), 0);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(ev(i)->library.len, 400);
+        assert_int_equal(ev(i)->library_version.len, 200);
+    }
+    parse_end(&p);
+    buf_free(&b);
+}
+
 static void test_uuids(void **state)
 {
     static const char *const spelled[] = {UUID, "01890A5D-AC96-774B-BCCE-B302099A8057",
@@ -524,6 +582,8 @@ int main(void)
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_distinct_ids),
         cmocka_unit_test(test_bytes_that_are_no_utf8),
+        cmocka_unit_test(test_much_to_mend),
+        cmocka_unit_test(test_long_library),
         cmocka_unit_test(test_uuids),
         cmocka_unit_test(test_properties),
         cmocka_unit_test(test_cookieless),
