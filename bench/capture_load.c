@@ -180,13 +180,15 @@ static bool good_answer(struct capture_load *l, struct slice body)
     if (l->expect != NULL) {
         return memmem(body.ptr, body.len, l->expect, strlen(l->expect)) != NULL;
     }
+    if (body.len < sizeof ok || memcmp(body.ptr, ok, sizeof ok - 1) != 0) {
+        return false;
+    }
     if (body.len == sizeof ok && body.ptr[body.len - 1] == '}') {
         l->accepted += CAPTURE_BATCH; /* all new: no counts */
         return true;
     }
     uint64_t accepted = said(body, "\"accepted\":");
-    if (body.len < sizeof ok - 1 || memcmp(body.ptr, ok, sizeof ok - 1) != 0 ||
-        accepted + said(body, "\"duplicates\":") != CAPTURE_BATCH ||
+    if (accepted + said(body, "\"duplicates\":") != CAPTURE_BATCH ||
         said(body, "\"rejected\":") != 0) {
         return false;
     }
@@ -336,5 +338,6 @@ int main(int argc, char **argv)
     if (l.expect == NULL && d.result.errors == 0 && l.accepted != want) {
         die("%" PRIu64 " events were new, %" PRIu64 " answered as accepted", want, l.accepted);
     }
+    printf("accepted=%" PRIu64 "\n", l.accepted);
     return 0;
 }

@@ -213,23 +213,36 @@ def write_results(run, disk):
     return path
 
 
-def main():
-    if len(sys.argv) != 3 or sys.argv[2] not in WORKLOADS:
-        print(f"usage: bench/run.py BUILD {'|'.join(WORKLOADS)}", file=sys.stderr)
-        return 2
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    run = Run(sys.argv[1], sys.argv[2])
+def begin_data(run):
+    """An empty data directory; the filesystem it is on, None when that is none to measure on."""
     shutil.rmtree(run.data, ignore_errors=True)
     run.data.mkdir(parents=True)
     kind = subprocess.run(["stat", "-f", "-c", "%T", run.data], capture_output=True, text=True,
                           check=True).stdout.strip()
     if kind in ("tmpfs", "ramfs"):
         print(f"bench: {run.data} is on {kind}: nothing there is durable", file=sys.stderr)
+        return None
+    return kind
+
+
+def print_floor(run, kind):
+    disk = disk_floor(run)
+    print(f"floor disk_4k={disk['disk_4k']:.0f}/s disk_256k={disk['disk_256k']:.0f}/s "
+          f"filesystem={kind}", flush=True)
+    return disk
+
+
+def main():
+    if len(sys.argv) != 3 or sys.argv[2] not in WORKLOADS:
+        print(f"usage: bench/run.py BUILD {'|'.join(WORKLOADS)}", file=sys.stderr)
+        return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    run = Run(sys.argv[1], sys.argv[2])
+    kind = begin_data(run)
+    if kind is None:
         return 1
     try:
-        disk = disk_floor(run)
-        print(f"floor disk_4k={disk['disk_4k']:.0f}/s disk_256k={disk['disk_256k']:.0f}/s "
-              f"filesystem={kind}", flush=True)
+        disk = print_floor(run, kind)
         for batch in run.batches:
             for conns in run.conns:
                 measure_width(run, batch, conns, pinned=True)

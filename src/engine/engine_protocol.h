@@ -30,8 +30,9 @@
  * `q.events`), which holds that project's rows only; the form of the answer by default_format
  * (ENGINE_PROJECT_FORMATS), parameters param_NAME, no settings. Limits by the headers below, else
  * the defaults. Refused by the gate: 403, code 497. Past a limit: codes 158, 159, 241, 307, 396.
- * While isolation is not proven: 503, code 344. Four such queries run at
- * once and sixteen wait; more: 503, code 439. */
+ * While isolation is not proven: 503, code 344. Four such queries run at once, three of them of one
+ * project, and sixteen wait; more: 503, code 439. One that goes on long past its limit of time
+ * cannot be ended alone: it ends the process (ENGINE_EXIT_STUCK). */
 #ifndef ENGINE_ENGINE_PROTOCOL_H
 #define ENGINE_ENGINE_PROTOCOL_H
 
@@ -60,5 +61,6 @@
 #define ENGINE_EXIT_LIBRARY 3 /* the library is missing or not the right one */
 #define ENGINE_EXIT_START   4 /* the data directory, or the engine in it, would not start */
 #define ENGINE_EXIT_SERVE   5 /* the sockets, or the loop */
+#define ENGINE_EXIT_STUCK   6 /* a project's query does not end: a restart helps */
 
 #endif

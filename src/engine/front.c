@@ -24,7 +24,9 @@
 #define SECRET_BYTES_MAX  256u
 
 struct exchange {
-    STAILQ_ENTRY(exchange) link; /* while waiting */
+    STAILQ_ENTRY(exchange) link;  /* while waiting */
+    LIST_ENTRY(exchange) running; /* a project's, while it runs */
+    uint64_t started_ms;          /* monotonic */
     struct http_request *req;
     struct front *front;
     struct query query;
@@ -122,6 +124,7 @@ static void done(void *ctx, struct http_request *req)
     if (x->query.project.len != 0) {
         ensure(x->front->projects_running > 0);
         x->front->projects_running--;
+        LIST_REMOVE(x, running);
         start_waiting(x->front);
     }
     add_query_id(req, x->query.id);
@@ -337,21 +340,63 @@ static void start(struct exchange *x)
     if (!http_work(x->req, work, done, x)) {
         answer_busy(x->req);
     } else if (x->query.project.len != 0) {
+        x->started_ms = os_clock_mono_ns() / 1000000;
+        LIST_INSERT_HEAD(&x->front->running, x, running);
         x->front->projects_running++;
     }
+}
+
+static bool may_start(const struct front *f, const struct exchange *x)
+{
+    const struct exchange *other;
+    unsigned own = 0;
+
+    LIST_FOREACH(other, &f->running, running)
+    {
+        own += slice_eq(other->query.project, x->query.project) ? 1 : 0;
+    }
+    return f->projects_running < FRONT_PROJECTS_MAX && own < FRONT_PROJECT_MAX;
+}
+
+/* The first that may start; NULL: none. */
+static struct exchange *next_waiting(const struct front *f)
+{
+    struct exchange *x;
+
+    STAILQ_FOREACH(x, &f->waiting, link)
+    {
+        if (may_start(f, x)) {
+            break;
+        }
+    }
+    return x;
 }
 
 /* Gives the workers what waits, as far as projects may. */
 static void start_waiting(struct front *f)
 {
-    while (f->projects_running < FRONT_PROJECTS_MAX && !STAILQ_EMPTY(&f->waiting)) {
-        struct exchange *x = STAILQ_FIRST(&f->waiting);
+    struct exchange *x = next_waiting(f);
 
+    while (x != NULL) {
         ensure(f->projects_waiting > 0);
-        STAILQ_REMOVE_HEAD(&f->waiting, link);
+        STAILQ_REMOVE(&f->waiting, x, exchange, link);
         f->projects_waiting--;
         start(x);
+        x = next_waiting(f);
     }
+}
+
+bool front_stuck(const struct front *f, uint64_t now_ms)
+{
+    const struct exchange *x;
+
+    LIST_FOREACH(x, &f->running, running)
+    {
+        if (now_ms - x->started_ms > x->query.time_ms + FRONT_STUCK_MS) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static void on_request(void *ctx, struct http_request *req)
@@ -364,7 +409,7 @@ static void on_request(void *ctx, struct http_request *req)
     x->query.body = http_body(req);
     if (x->query.reading && x->query.sql.len == 0) {
         http_answer(req, 200, text_type, SLICE("Ok.\n"));
-    } else if (x->query.project.len == 0 || f->projects_running < FRONT_PROJECTS_MAX) {
+    } else if (x->query.project.len == 0 || may_start(f, x)) {
         start(x);
     } else if (f->projects_waiting < FRONT_WAITING_MAX) {
         STAILQ_INSERT_TAIL(&f->waiting, x, link);
@@ -411,6 +456,7 @@ static void on_status(void *ctx, struct http_request *req)
 void front_routes(struct front *f, struct http_route *routes)
 {
     STAILQ_INIT(&f->waiting);
+    LIST_INIT(&f->running);
     routes[0] = (struct http_route){.path = "/",
                                     .methods = HTTP_GET | HTTP_POST,
                                     .auth = HTTP_AUTH_OPEN, /* may_ask decides */

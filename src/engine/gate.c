@@ -123,6 +123,7 @@ static const char *const telling[] = {
     "buildid",
     "serveruuid",
     "hostname",
+    "displayname",
     "fqdn",
     "fullhostname",
     "getoskernelversion",

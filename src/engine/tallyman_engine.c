@@ -183,6 +183,17 @@ static void on_stopping(void *ctx)
     }
 }
 
+/* A query that does not end holds a worker that everybody's queries need, and there is no way to
+ * end it but with the process. What an insert had not been answered is sent again. */
+static void on_tick(void *ctx)
+{
+    if (front_stuck(ctx, os_clock_mono_ns() / 1000000)) {
+        log_line(LOG_WARN, "engine",
+                 "a project's query does not end, long past its limit: the engine starts anew");
+        _exit(ENGINE_EXIT_STUCK);
+    }
+}
+
 /* ---- start ---- */
 
 /* The process leaves its directory: a path that is not absolute is made so. NULL: no memory. */
@@ -236,7 +247,7 @@ static int serve(const struct options *o, struct front *front, struct err *e)
     struct http_config config = {.limits = http_limits_default,
                                  .routes = routes,
                                  .route_count = FRONT_ROUTES,
-                                 .hooks = {.stopping = on_stopping},
+                                 .hooks = {.tick = on_tick, .stopping = on_stopping, .ctx = front},
                                  .handle_signals = true};
     int r = 0;
 

@@ -218,10 +218,20 @@ static bool is_full(int code)
            code == ERR_NO_SPACE;
 }
 
+/* A body that came too slowly may come faster the next time, but posthog-js takes every 4xx, 408
+ * too, as a word to drop the events (spec/client-wire.md 5). */
+static bool is_slow_posthog(int code, enum http_shape shape)
+{
+    return code == ERR_REQUEST_TIMEOUT && shape == HTTP_SHAPE_POSTHOG;
+}
+
 /* Browsers drop what is answered 429 on PostHog's routes, and Segment's clients wait on it
  * (spec/capture.md A5). */
 static unsigned status_of(int code, enum http_shape shape)
 {
+    if (is_slow_posthog(code, shape)) {
+        return 503;
+    }
     if (is_full(code) && (shape == HTTP_SHAPE_POSTHOG || shape == HTTP_SHAPE_POSTHOG_V1)) {
         return 503;
     }
@@ -252,7 +262,7 @@ void http_answer_error(struct http_request *req, int code, const char *message, 
     const char *type = "application/json";
     struct buf body = {0};
 
-    if (is_full(code) && !req->retry_after) {
+    if ((is_full(code) || is_slow_posthog(code, shape)) && !req->retry_after) {
         http_add_header(req, "Retry-After", SLICE("1"));
     }
     switch (shape) {

@@ -12,6 +12,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/ensure.h"
 #include "json/canon.h"
@@ -85,12 +86,19 @@ static const char *skip_digits(const char *at, const char *end)
     return at;
 }
 
-unsigned flaws_number(const char *at, const char *end, const char **behind, bool *infinite)
+/* Digits without leading zeros. */
+static bool beyond_64_bits(const char *digits, size_t len, bool negative)
+{
+    struct slice bound = negative ? SLICE("9223372036854775808") : SLICE("18446744073709551615");
+    return len != bound.len ? len > bound.len : memcmp(digits, bound.ptr, len) > 0;
+}
+
+unsigned flaws_number(const char *at, const char *end, const char **behind, bool *too_large)
 {
     const char *digits = at + (*at == '-');
     const char *p = skip_digits(digits, end);
     bool integer = p == end || (*p != '.' && *p != 'e' && *p != 'E');
-    *infinite = false;
+    *too_large = false;
     if (integer && p - digits <= DIGITS_EXACT) {
         *behind = p;
         return 0;
@@ -107,12 +115,13 @@ unsigned flaws_number(const char *at, const char *end, const char **behind, bool
     *behind = n.end;
     double v = number_value(at, &n);
     if (isinf(v)) {
-        *infinite = true;
+        *too_large = true;
         return JSON_FLAW_NUMBER;
     }
     if (!integer) {
         return 0;
     }
+    *too_large = beyond_64_bits(digits, (size_t)(n.end - digits), *at == '-');
     /* As canon: the spelling of the double must be the same digits, or a reader that computes with
      * doubles writes another number than it read. */
     char text[CANON_NUMBER_MAX];
@@ -141,7 +150,7 @@ static void walk(struct flaws *f)
     size_t depth = 0;
     const char *at = f->value.ptr;
     const char *end = at + f->value.len;
-    bool infinite;
+    bool too_large;
     while (at < end && !f->failed) {
         switch (*at) {
         case '"':
@@ -166,8 +175,8 @@ static void walk(struct flaws *f)
         case '7':
         case '8':
         case '9':
-            f->found |= flaws_number(at, end, &at, &infinite);
-            f->infinite = f->infinite || infinite;
+            f->found |= flaws_number(at, end, &at, &too_large);
+            f->too_large = f->too_large || too_large;
             continue;
         default:
             break;
@@ -213,7 +222,7 @@ void flaws_list_add(struct flaws *f, struct flaws_list *list, uint64_t value)
 int flaws_find(struct flaws *f, struct slice text, struct err *e)
 {
     f->found = 0;
-    f->infinite = false;
+    f->too_large = false;
     f->failed = false;
     list_init(&f->names);
     list_init(&f->dropped);

@@ -21,7 +21,7 @@ struct flaws_list {
 struct flaws {
     struct slice value; /* checked and trimmed */
     unsigned found;     /* JSON_FLAW_ bits */
-    bool infinite;      /* a number is beyond double */
+    bool too_large;     /* a number that needs quotes, see flaws_number */
     bool failed;        /* out of memory */
     /* Members of the open objects, the inner ones last: hash of the name, offset of its quote. */
     struct flaws_list names;
@@ -44,8 +44,9 @@ void flaws_list_add(struct flaws *f, struct flaws_list *list, uint64_t value);
 /* Sorts numbers, in place, without memory. */
 void flaws_sort(struct flaws_list *list);
 
-/* The literal at `at`: its JSON_FLAW_ bits, where it ends, and whether it is beyond double. */
-unsigned flaws_number(const char *at, const char *end, const char **behind, bool *infinite);
+/* The literal at `at`: its JSON_FLAW_ bits, where it ends, and whether it is too large: beyond
+ * double, or an integer below -2^63 or above 2^64 - 1. */
+unsigned flaws_number(const char *at, const char *end, const char **behind, bool *too_large);
 /* The \u escape at `at`: its JSON_FLAW_ bits, and where it (or the pair) ends. */
 unsigned flaws_unicode(const char *at, const char *end, const char **behind);
 

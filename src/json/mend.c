@@ -61,9 +61,9 @@ static const char *mend_string(struct mend *m, const char *at)
 static const char *mend_number(struct mend *m, const char *at)
 {
     const char *behind;
-    bool infinite;
-    (void)flaws_number(at, m->end, &behind, &infinite);
-    if (infinite) {
+    bool too_large;
+    (void)flaws_number(at, m->end, &behind, &too_large);
+    if (too_large) {
         put_instead(m, at, SLICE("\""), at);
         put_instead(m, behind, SLICE("\""), behind);
     }
@@ -130,8 +130,8 @@ int json_mend(struct slice value, struct buf *out, struct err *e)
     size_t start = out->len;
     int r = flaws_find(&f, value, e);
     if (r == 0) {
-        unsigned harmless = JSON_FLAW_NUL | (f.infinite ? 0u : (unsigned)JSON_FLAW_NUMBER);
-        if ((f.found & ~harmless) == 0) {
+        unsigned harmful = ~(unsigned)(JSON_FLAW_NUL | JSON_FLAW_NUMBER);
+        if ((f.found & harmful) == 0 && !f.too_large) {
             buf_put_slice(out, f.value);
         } else {
             struct mend m = {.run = f.value.ptr, .end = f.value.ptr + f.value.len, .out = out};

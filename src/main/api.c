@@ -55,6 +55,44 @@ struct slice api_text(struct slice object, const char *name)
     return json_string_raw(value, &inner) ? inner : value;
 }
 
+static bool is_control(unsigned char c)
+{
+    return c < 0x20 || c == 0x7f;
+}
+
+void api_put_shown(struct buf *out, struct slice value)
+{
+    struct slice inner;
+    size_t start = out->len;
+    if (!json_string_raw(value, &inner)) {
+        buf_put_slice(out, value);
+        return;
+    }
+    json_unescape(inner, out);
+    for (size_t i = start; i < out->len; i++) {
+        unsigned char c = (unsigned char)out->ptr[i];
+        /* U+0080 to U+009F, two bytes in UTF-8, are control characters too. */
+        bool c1 = c == 0xc2 && i + 1 < out->len && (unsigned char)out->ptr[i + 1] < 0xa0;
+        if (c1) {
+            out->ptr[i++] = '?';
+        }
+        if (c1 || is_control(c)) {
+            out->ptr[i] = '?';
+        }
+    }
+}
+
+void api_print_member(struct slice object, const char *name)
+{
+    struct slice value;
+    struct buf shown = {0};
+    if (json_member(object, slice_cstr(name), &value) && json_type_of(value) != JSON_NULL) {
+        api_put_shown(&shown, value);
+    }
+    output_put(shown.failed ? SLICE("(out of memory)") : buf_slice(&shown));
+    buf_free(&shown);
+}
+
 void table_begin(struct table *t, size_t columns)
 {
     ensure(columns <= TABLE_COLUMNS_MAX);
@@ -68,6 +106,40 @@ void table_cell(struct table *t, struct slice text)
     uint32_t len = text.len > UINT32_MAX ? UINT32_MAX : (uint32_t)text.len;
     buf_put(&t->text, text.ptr, len);
     buf_put(&t->length, &len, sizeof len);
+}
+
+static void end_cell(struct table *t, size_t start)
+{
+    uint32_t len = (uint32_t)(t->text.len - start); /* an answer is far smaller than that */
+    buf_put(&t->length, &len, sizeof len);
+}
+
+void table_cell_value(struct table *t, struct slice value)
+{
+    size_t start = t->text.len;
+    api_put_shown(&t->text, value);
+    end_cell(t, start);
+}
+
+void table_cell_member(struct table *t, struct slice object, const char *name)
+{
+    size_t start = t->text.len;
+    struct slice value;
+    struct slice item;
+    if (json_member(object, slice_cstr(name), &value) && json_type_of(value) != JSON_NULL) {
+        if (json_type_of(value) == JSON_ARRAY) {
+            struct json_iter it = json_iter_array(value);
+            while (json_next_element(&it, &item)) {
+                if (t->text.len > start) {
+                    buf_put_char(&t->text, ',');
+                }
+                api_put_shown(&t->text, item);
+            }
+        } else {
+            api_put_shown(&t->text, value);
+        }
+    }
+    end_cell(t, start);
 }
 
 /* Characters, not bytes: one for each byte that does not continue another. */

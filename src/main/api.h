@@ -16,9 +16,13 @@ void api_put_path(struct buf *out, const char *prefix, struct slice name);
 /* The raw text of a string member, still escaped; "" when it is absent or null. Numbers and the
  * other scalars as they are written. */
 struct slice api_text(struct slice object, const char *name);
+/* Appends a value for people to read: of a string its text, with '?' for control characters, so
+ * that a text cannot move a terminal's cursor; of anything else the JSON. */
+void api_put_shown(struct buf *out, struct slice value);
+/* The same for a member, nothing when it is absent or null; printed, not appended. */
+void api_print_member(struct slice object, const char *name);
 
 /* ---- a table on standard output ----
- * Cells are printed as they are in the JSON, still escaped: a text cannot move a terminal's cursor.
  * Columns are as wide as their widest cell, at most 60 characters; longer cells are cut with "...".
  * Held in memory as a whole: for answers, which are bounded. */
 #define TABLE_COLUMNS_MAX 256
@@ -31,6 +35,10 @@ struct table {
 };
 void table_begin(struct table *t, size_t columns);
 void table_cell(struct table *t, struct slice text);
+/* Cells as api_put_shown makes them. Of a member: empty when it is absent or null; an array's elements
+ * with commas between them. */
+void table_cell_value(struct table *t, struct slice value);
+void table_cell_member(struct table *t, struct slice object, const char *name);
 /* Prints and releases. False without memory. */
 bool table_end(struct table *t);
 

@@ -38,8 +38,12 @@ static void put_body(const struct key_verb *k, struct buf *body)
 {
     buf_put_cstr(body, "{\"kind\":");
     json_put_string(body, slice_cstr(k->kind));
-    buf_put_cstr(body, ",\"name\":");
-    json_put_string(body, slice_cstr(k->name != NULL ? k->name : k->kind));
+    /* A public key's name becomes the source of its events: a capture key without one is the
+     * server's "default". */
+    if (k->name != NULL || strcmp(k->kind, "capture") != 0) {
+        buf_put_cstr(body, ",\"name\":");
+        json_put_string(body, slice_cstr(k->name != NULL ? k->name : k->kind));
+    }
     if (k->scopes != NULL) {
         buf_put_cstr(body, ",\"scopes\":");
         put_scopes(body, k->scopes);
@@ -66,7 +70,7 @@ static bool list_table(struct slice body)
     struct json_iter it = json_iter_array(rows);
     while (json_next_element(&it, &item)) {
         for (size_t i = 0; i < 7; i++) {
-            table_cell(&t, api_text(item, names[i]));
+            table_cell_member(&t, item, names[i]);
         }
     }
     return table_end(&t) && !it.bad;
@@ -176,6 +180,10 @@ int verb_key(int argc, char **argv)
     if (!known || args.operand_count != (revoke ? 3u : 2u)) {
         output_error(VERB,
                      "must be followed by: create PROJECT, list PROJECT, or revoke PROJECT KEY");
+        return EXIT_USAGE;
+    }
+    if (strcmp(what, "create") == 0 && strcmp(k.kind, "service") == 0 && k.scopes == NULL) {
+        output_error(VERB, "--scopes: a service key needs at least one, as query:read,events:read");
         return EXIT_USAGE;
     }
     return output_close(VERB, run(&k, what, args.operand[1], revoke ? args.operand[2] : NULL));

@@ -9,7 +9,8 @@
 #include "json/read.h"
 #include "json/write.h"
 
-#define VERB "project"
+#define VERB       "project"
+#define NAME_WIDTH 35 /* delivery.oldest_pending_received_at */
 
 struct project_verb {
     struct client_target target;
@@ -84,10 +85,10 @@ static bool list_table(struct slice body)
     table_cell(&t, SLICE("CAPTURE TOKEN"));
     struct json_iter it = json_iter_array(rows);
     while (json_next_element(&it, &item)) {
-        table_cell(&t, api_text(item, "id"));
-        table_cell(&t, api_text(item, "name"));
-        table_cell(&t, api_text(item, "created_at"));
-        table_cell(&t, api_text(item, "capture_token"));
+        table_cell_member(&t, item, "id");
+        table_cell_member(&t, item, "name");
+        table_cell_member(&t, item, "created_at");
+        table_cell_member(&t, item, "capture_token");
     }
     return table_end(&t) && !it.bad;
 }
@@ -102,8 +103,9 @@ static bool show_one(struct slice body)
     struct slice item;
     struct table t;
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        struct slice text = api_text(body, fields[i]);
-        output_printf("%-28s %.*s\n", fields[i], (int)text.len, text.ptr);
+        output_printf("%-*s ", NAME_WIDTH, fields[i]);
+        api_print_member(body, fields[i]);
+        output_put(SLICE("\n"));
     }
     if (!json_member(body, SLICE("keys"), &keys)) {
         return false;
@@ -113,8 +115,8 @@ static bool show_one(struct slice body)
         while (json_next_member(&it, &name, &value)) {
             struct slice inner;
             value = json_string_raw(value, &inner) ? inner : value;
-            output_printf("delivery.%-19.*s %.*s\n", (int)name.len, name.ptr, (int)value.len,
-                          value.ptr);
+            output_printf("delivery.%-*.*s %.*s\n", NAME_WIDTH - 9, (int)name.len, name.ptr,
+                          (int)value.len, value.ptr);
         }
     }
     output_put(SLICE("\n"));
@@ -125,12 +127,12 @@ static bool show_one(struct slice body)
     }
     struct json_iter it = json_iter_array(keys);
     while (json_next_element(&it, &item)) {
-        table_cell(&t, api_text(item, "id"));
-        table_cell(&t, api_text(item, "kind"));
-        table_cell(&t, api_text(item, "name"));
-        table_cell(&t, api_text(item, "scopes"));
-        table_cell(&t, api_text(item, "token"));
-        table_cell(&t, api_text(item, "revoked_at"));
+        table_cell_member(&t, item, "id");
+        table_cell_member(&t, item, "kind");
+        table_cell_member(&t, item, "name");
+        table_cell_member(&t, item, "scopes");
+        table_cell_member(&t, item, "token");
+        table_cell_member(&t, item, "revoked_at");
     }
     return table_end(&t) && !it.bad;
 }

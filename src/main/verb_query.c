@@ -37,7 +37,6 @@ static bool print_table(struct slice body)
     struct slice item;
     struct slice value;
     struct slice name;
-    struct slice inner;
     struct table t;
     size_t columns = 0;
     if (!json_member(body, SLICE("meta"), &meta) || !json_member(body, SLICE("data"), &data)) {
@@ -53,7 +52,7 @@ static bool print_table(struct slice body)
     table_begin(&t, columns);
     it = json_iter_array(meta);
     while (json_next_element(&it, &item)) {
-        table_cell(&t, api_text(item, "name"));
+        table_cell_member(&t, item, "name");
     }
     bool ok = true;
     it = json_iter_array(data);
@@ -61,7 +60,11 @@ static bool print_table(struct slice body)
         size_t cells = 0;
         struct json_iter row = json_iter_object(item);
         while (json_next_member(&row, &name, &value)) {
-            table_cell(&t, json_string_raw(value, &inner) ? inner : value);
+            if (json_type_of(value) == JSON_NULL) {
+                table_cell(&t, SLICE("NULL"));
+            } else {
+                table_cell_value(&t, value);
+            }
             cells++;
         }
         ok = ok && cells == columns;

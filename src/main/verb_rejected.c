@@ -48,11 +48,12 @@ static int take_page(struct rejected_verb *v, struct slice body)
         struct slice at = api_text(item, "received_at");
         struct slice door = api_text(item, "door");
         struct slice index = api_text(item, "index");
-        struct slice reason = api_text(item, "reason");
-        struct slice text = api_text(item, "text");
-        output_printf("%.*s  %.*s  %.*s, event %.*s of its batch: %.*s\n    %.*s\n", (int)id.len,
-                      id.ptr, (int)at.len, at.ptr, (int)door.len, door.ptr, (int)index.len,
-                      index.ptr, (int)reason.len, reason.ptr, (int)text.len, text.ptr);
+        output_printf("%.*s  %.*s  %.*s, event %.*s of its batch: ", (int)id.len, id.ptr,
+                      (int)at.len, at.ptr, (int)door.len, door.ptr, (int)index.len, index.ptr);
+        api_print_member(item, "reason");
+        output_put(SLICE("\n    "));
+        api_print_member(item, "text");
+        output_put(SLICE("\n"));
     }
     v->rows += count;
     return it.bad ? -1 : count > 0 ? 1 : 0;

@@ -372,7 +372,8 @@ static int real_pipe(int fds[2])
 
 /* What the child is born with: nothing at its standard input, this process's standard error at its
  * outputs, fd as descriptor 3 (when it is not negative) and no other; no signal blocked or ignored;
- * a process group of its own, so that a terminal's Ctrl-C reaches only its parent. */
+ * a process group of its own, so that a terminal's Ctrl-C reaches only its parent; of the
+ * environment the variables below. */
 static int spawn_prepare(posix_spawn_file_actions_t *files, posix_spawnattr_t *attributes, int fd)
 {
     sigset_t none;
@@ -401,8 +402,34 @@ static int spawn_prepare(posix_spawn_file_actions_t *files, posix_spawnattr_t *a
     return failed == 0 ? posix_spawnattr_setpgroup(attributes, 0) : failed;
 }
 
+/* The variables that a child gets, where this process has them: what programs need to run, and
+ * nothing that is somebody's secret (tokens, keys of clouds), which a library might use or show. */
+static const char *const environment[] = {
+    "PATH=",         "HOME=",         "TMPDIR=",        "LANG=",
+    "LC_ALL=",       "TZ=",           "LD_PRELOAD=",    "LD_LIBRARY_PATH=",
+    "ASAN_OPTIONS=", "TSAN_OPTIONS=", "UBSAN_OPTIONS=", "LLVM_PROFILE_FILE=",
+};
+
+#define ENVIRONMENT_COUNT (sizeof environment / sizeof *environment)
+
+static void environment_take(char *out[ENVIRONMENT_COUNT + 1])
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < ENVIRONMENT_COUNT; i++) {
+        for (char **p = environ; *p != NULL; p++) {
+            if (strncmp(*p, environment[i], strlen(environment[i])) == 0) {
+                out[n++] = *p;
+                break;
+            }
+        }
+    }
+    out[n] = NULL;
+}
+
 static int real_spawn(const char *path, char *const *argv, int fd)
 {
+    char *env[ENVIRONMENT_COUNT + 1];
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attributes;
     pid_t pid = 0;
@@ -415,7 +442,8 @@ static int real_spawn(const char *path, char *const *argv, int fd)
     if (failed == 0) {
         failed = spawn_prepare(&files, &attributes, fd);
         if (failed == 0) {
-            failed = posix_spawn(&pid, path, &files, &attributes, argv, environ);
+            environment_take(env);
+            failed = posix_spawn(&pid, path, &files, &attributes, argv, env);
         }
         (void)posix_spawnattr_destroy(&attributes);
     }

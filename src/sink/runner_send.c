@@ -58,7 +58,10 @@ static void on_delivered(struct sink *k, struct record *rec)
         record_take(k, rec, NULL);
         solo_delivered(k, b->solo, last);
     } else {
-        record_take(k, rec, &b->rows.next);
+        if (b->rows.left_out.project != 0) {
+            k->from = b->rows.left_out;
+        }
+        record_take(k, rec, &k->from);
         grow_limit(k);
     }
     sink_note_success(k, b->rows.count);

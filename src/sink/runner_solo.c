@@ -87,7 +87,7 @@ void solo_delivered(struct sink *k, int64_t project, int64_t after_id)
     struct solo *s = &k->solo[i];
     s->failures = 0;
     s->after_id = after_id;
-    s->due_ns = 0;
+    s->due_ns = os_clock_mono_ns(); /* at once, behind those that wait already */
     s->error[0] = '\0';
     s->limit = s->limit > k->limit_max / 2 ? k->limit_max : s->limit * 2;
     sink_unlock(k);

@@ -7,9 +7,27 @@
  * turn.c. A statement text that does not compile is a bug unless the file is broken. */
 #include "store/db.h"
 
+#include <errno.h>
 #include <pthread.h>
 
 #include "base/ensure.h"
+
+/* Whether the last write into the WAL or the database failed for a quota, which SQLite does not
+ * tell from a broken disk (nor does sqlite3_system_errno know it after a COMMIT). */
+static bool over_quota(struct sqlite3 *db)
+{
+    sqlite3_file *wal = NULL;
+    int last = 0;
+
+    if (sqlite3_file_control(db, "main", SQLITE_FCNTL_LAST_ERRNO, &last) == SQLITE_OK &&
+        last == EDQUOT) {
+        return true;
+    }
+    return sqlite3_file_control(db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &wal) == SQLITE_OK &&
+           wal != NULL && wal->pMethods != NULL &&
+           wal->pMethods->xFileControl(wal, SQLITE_FCNTL_LAST_ERRNO, &last) == SQLITE_OK &&
+           last == EDQUOT;
+}
 
 int store_err(struct err *e, struct sqlite3 *db, const char *what)
 {
@@ -45,6 +63,8 @@ int store_err(struct err *e, struct sqlite3 *db, const char *what)
         code = ERR_NO_MEMORY;
     } else if (rc == SQLITE_IOERR_SHMSIZE) {
         code = ERR_NO_SPACE; /* the WAL's index, which holds nothing durable, cannot grow */
+    } else if (rc == SQLITE_IOERR_WRITE && over_quota(db)) {
+        code = ERR_NO_SPACE;
     }
     err_set(e, code, "%s: %s (SQLite code %d)", what, sqlite3_errmsg(db), rc);
     if (e != NULL) {

@@ -88,6 +88,9 @@ struct queue_rows {
     size_t count;
     uint64_t bytes;
     struct queue_cursor next; /* where to go on after these */
+    /* Project 0, or the first project for which there was no room, or not in this month: where to
+     * go on when these are delivered, so that everybody's turn comes. */
+    struct queue_cursor left_out;
 };
 /* Rows of one receipt month, ready to be sent: projects in turn, each by id, beginning after
  * sel->from and wrapping around once. count 0: nothing is ready. Reads at most a second. */

@@ -5,7 +5,9 @@
  * what is left then goes to them in ring order. So a project with a large backlog cannot keep
  * others waiting. Only the first project is walked by the cursor: `next` is its last id here, or,
  * when nothing is behind that, the next project. So a front of events that the far side refuses is
- * passed by, project after project, whatever happens to them.
+ * passed by, project after project, whatever happens to them. Where the batch was full, or its
+ * month another, before every project had given a row, `left_out` is the first that gave none: who
+ * delivers the batch goes on there, so that more projects than a batch has room for take turns.
  *
  * All rows are of one receipt month (UTC), that of the first row: a project is left where its next
  * row is of another. Quarantined events are not in delivery_ready and cost nothing.
@@ -27,6 +29,7 @@ struct visit {
     int64_t project;
     int64_t after, until; /* ids in (after, until] are still to be read */
     struct slice name;
+    bool gave;        /* a row, or had none */
     bool ended;       /* no more rows */
     bool other_month; /* the next row is of another month */
 };
@@ -216,6 +219,7 @@ static int take(struct choice *c, struct visit *v, uint32_t rows, uint64_t bytes
         r = db_step(st, "select a batch", e);
         if (r <= 0) {
             v->ended = r == 0 && taken < rows;
+            v->gave = true;
             return r;
         }
         month = month_of(sqlite3_column_int64(st, 2));
@@ -230,6 +234,7 @@ static int take(struct choice *c, struct visit *v, uint32_t rows, uint64_t bytes
             break;
         }
         taken++;
+        v->gave = true;
     }
     sqlite3_reset(st);
     return r < 0 ? r : 0;
@@ -280,6 +285,19 @@ static int list_ring(struct choice *c, struct visit **out, size_t *count, struct
     return 0;
 }
 
+static void set_left_out(struct choice *c, const struct visit *ring, size_t sharing)
+{
+    size_t i = 0;
+
+    while (i < sharing && ring[i].gave) {
+        i++;
+    }
+    if (i < sharing) {
+        c->out->left_out =
+            (struct queue_cursor){.project = ring[i].project, .after_id = ring[i].after};
+    }
+}
+
 static void set_next(struct choice *c, const struct visit *ring, size_t count)
 {
     size_t first = 0;
@@ -324,6 +342,7 @@ static int choose(struct choice *c, struct err *e)
     }
     if (r == 0) {
         set_next(c, ring, count);
+        set_left_out(c, ring, sharing);
     }
     return r;
 }

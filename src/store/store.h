@@ -51,7 +51,7 @@ int store_close(struct store *s, struct err *e) MUST_CHECK;
 /* ---- jobs (loop thread) ---- */
 enum store_weight {
     STORE_SMALL,     /* shares a turn with others */
-    STORE_LARGE,     /* a very large request: a turn of its own, after the other answers */
+    STORE_LARGE,     /* a very large request: a turn without small ones, after their answers */
     STORE_BACKGROUND /* a slice of at most 5 ms beside the others; may ask for more (STORE_AGAIN) */
 };
 #define STORE_AGAIN 1 /* result of `run`: keep this slice, and call me again in a later turn */

@@ -213,8 +213,9 @@ static int commit(struct store *s, int64_t changes_before, struct err *e)
     return 0;
 }
 
-/* Small ones with slices beside them, or one large one; a large one waits for at most one turn of
- * small ones. */
+/* Small ones or one large one, with slices beside them; a large one waits for at most one turn of
+ * small ones. The slices go beside large ones too: where these never end, deliveries would not be
+ * recorded. */
 static int run_jobs(struct store *s, struct err *why)
 {
     struct store_turn_state *t = &s->turn;
@@ -227,10 +228,9 @@ static int run_jobs(struct store *s, struct err *why)
     }
     if (large && (t->large_next || !small)) {
         t->large_next = false;
-        return run_list(s, STORE_LARGE, 0, why);
-    }
-    t->large_next = large;
-    if (small) {
+        r = run_list(s, STORE_LARGE, 0, why);
+    } else {
+        t->large_next = large;
         r = run_list(s, STORE_SMALL, SMALL_NS, why);
     }
     return r < 0 ? r : run_list(s, STORE_BACKGROUND, BACKGROUND_NS, why);

@@ -475,11 +475,13 @@ def test_c25_few_parts(engine):
 ODD = ['null', '"007"', '-0', '"-0"', '-0.0', '9223372036854775808', '"9223372036854775808"', '-9223372036854775809',
        '18446744073709551616', '1e400', '1E-400', '0.1000000000000000055511151231257827', '123456789012345678901234567890', '-3', '[]', '{}', 'true',
        '"\\u0000"', '"\\ud800"']
+MENDED = {'"\\ud800"': '"\ufffd"', **{text: f'"{text}"' for text in (
+    '1e400', '-9223372036854775809', '18446744073709551616', '123456789012345678901234567890')}}
 
 
 def test_c26_values_keep_their_text(engine):
-    """Proves: nothing is inferred: nulls, leading zeros, minus zero, numbers beyond 64 bits arrive byte for byte and can be asked for;
-    an unknown member is no error, and null in a column is the empty text."""
+    """Proves: nothing is inferred: nulls, leading zeros, minus zero, large numbers arrive byte for byte and can be asked for, and those
+    that ClickHouse cannot read as text; an unknown member is no error, and null in a column is the empty text."""
     project = engine.project()
     for n, text in enumerate(ODD):
         body = '{"api_key":"%s","event":"e%d","distinct_id":"d","unknown":-3,"properties":{"a":%s,"b":1}}' % (project.token, n, text)
@@ -488,11 +490,9 @@ def test_c26_values_keep_their_text(engine):
     rows = {row["event"]: row for row in ask(
         project, "select event, properties, JSONExtractRaw(properties, 'b') as b from events")}
     for n, text in enumerate(ODD):
-        if text == '"\\ud800"':  # ClickHouse's JSON has no lone surrogates: mended there, kept in the text
-            assert json.loads(rows[f"e{n}"]["properties"])["b"] == 1
-        else:
-            assert rows[f"e{n}"]["properties"] == '{"a":%s,"b":1}' % text
-        assert rows[f"e{n}"]["b"] == "1"
+        # What ClickHouse's JSON functions cannot read is mended: they would take the whole event for invalid.
+        assert rows[f"e{n}"]["properties"] == '{"a":%s,"b":1}' % MENDED.get(text, text)
+        assert rows[f"e{n}"]["b"] == "1", text
     for name in ("properties", "timestamp", "uuid", "$set"):
         body = {**project.event("nulls"), name: None}
         answer = engine.post("/e/", body)
@@ -580,6 +580,9 @@ def test_c29_check_and_start_agree(make_server, workdir):
         assert verify(door.server.data)["queue"]["ok"]
         assert door.server.stop() == 0
         name = "tallyman.sqlite"
+        db = sqlite3.connect(door.server.data / name)
+        assert db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0  # a page that is in the log hides the file's
+        db.close()
         size = os.path.getsize(door.server.data / name)
         rng = random.Random(SEED)
         print("SEED", SEED)
@@ -604,7 +607,7 @@ def test_c29_check_and_start_agree(make_server, workdir):
             server.start()
             assert server.get("/readyz").status == 200
             assert server.stop() == 0
-        assert found > 0
+        assert found >= 2
 
 
 def test_c31_a_damaged_event_does_not_silence_the_rest(make_server):
@@ -695,9 +698,11 @@ def test_c41_gzip_bombs(make_server):
         headers = {"Content-Encoding": "gzip"}
         for path in ("/nope", "/s/", "/v1/b/c"):
             assert door.post(path, bomb, headers).status in (401, 404)
+        v1 = {"PostHog-Sdk-Info": "x/1", "PostHog-Attempt": "1", "PostHog-Request-Id": str(uuid.uuid4()),
+              "PostHog-Request-Timestamp": rfc3339(time.time())}
         for path, auth in (("/v1/batch", basic("tmc_wrong")), ("/i/v1/analytics/events", "Bearer tmc_wrong"),
                            (project.api + "/events", "Bearer tms_wrong")):
-            answer = door.post(path, bomb, {**headers, "Authorization": auth})
+            answer = door.post(path, bomb, {**headers, **v1, "Authorization": auth})
             assert answer.status == 401, (path, answer.body)
         if not SANITIZED:
             assert memory_kib(door.server) < 60 << 10
@@ -733,13 +738,14 @@ def test_c43_encodings(project):
             assert answer.status == 200, (coding, answer.body)
         stored += answer.status == 200
     assert len(project.rows()) == stored
-    for coding in ("br", "zstd", "compress", "gzip, gzip", "gzip, br", "x", "gzip gzip"):
+    for coding in ("br", "zstd", "compress", "gzip, gzip", "gzip, br"):
         answer = door.post("/e/", packed(plain), {"Content-Encoding": coding})
         assert answer.status == 415 and b"gzip, deflate and identity" in answer.body, (coding, answer.status, answer.body)
-    large = b'{"x":"' + os.urandom(600_000).hex().encode() + b'"}'
-    for coding, body in (("gzip", packed(large)), ("deflate", deflated(large, True)), ("deflate", deflated(large, False))):
-        answer = door.post("/e/", body, {"Content-Encoding": coding})
-        assert answer.status == 413 and b"1048576" in answer.body, (coding, answer.body)
+    large = json.dumps({**project.event(), "writeKey": project.token, "userId": "u", "x": os.urandom(600_000).hex()}).encode()
+    for path in ("/e/", "/v1/track"):
+        for coding, body in (("gzip", packed(large)), ("deflate", deflated(large, True)), ("deflate", deflated(large, False))):
+            answer = door.post(path, body, {"Content-Encoding": coding})
+            assert answer.status == 413 and b"1048576" in answer.body, (path, coding, answer.body)
     assert len(project.rows()) == stored
 
 

@@ -8,7 +8,7 @@ import pytest
 from capture_world import Capture, Queue, environment
 from conftest import batch
 from fake_clickhouse import Error, FakeClickHouse
-from test_full_disk import fill, run, small_disk  # noqa: F401 (a fixture)
+from test_full_disk import fill, small_disk  # noqa: F401 (a fixture)
 
 SMALL = ("--generation-bytes", "1MiB")
 
@@ -22,7 +22,8 @@ def far():
 @pytest.fixture
 def full(small_disk, make_server, workdir, far):  # noqa: F811
     """A server on the small disk, beside some ballast; its far side is down."""
-    (small_disk / "ballast").write_bytes(b"\xff" * (6 << 20))
+    # More than half of the disk: what the log holds needs as much room again in the database.
+    (small_disk / "ballast").write_bytes(b"\xff" * (14 << 20))
     down = [True]
     far.faults = [lambda _: Error(210) if down[0] else None]
     server = make_server(*SMALL, "--clickhouse-url", far.url, name=str(small_disk / "data"), env=environment(), start=False)
@@ -106,14 +107,22 @@ def test_a_full_disk_refuses_and_keeps_everything(full):
     assert full.server.append(batch("b")).status == 200
 
 
-def test_delivery_empties_the_queue_of_a_full_disk(full):
-    """Proves: on a disk that stays full deliveries go on and are recorded, and the room they leave in the database lets intake come
-    back by itself."""
+def test_deliveries_of_a_full_disk_wait_for_their_records(full):
+    """Proves: on a disk that stays full what is delivered and cannot be recorded is not sent over and over, status says so, nothing is
+    lost; and a little space lets the records, the deliveries and intake go on by themselves."""
     put_until_refused(full, 4000)
     fill(full.disk / "more ballast")
     assert_full_but_alive(full)
-    assert run("df", str(full.disk)).returncode == 0
     full.down[0] = False
+    full.wait(lambda: full.sink.rows, what="a delivery")
+    time.sleep(3)
+    inserts = len([insert for insert in full.sink.inserts if insert.committed])
+    time.sleep(3)
+    assert len([insert for insert in full.sink.inserts if insert.committed]) == inserts <= 8, inserts
+    assert_full_but_alive(full)
+    assert full.status()["queue"]["pending"] > 0
+    assert "recorded" in full.delivery()["error"], full.delivery()
+    (full.disk / "ballast").unlink()
     full.wait_delivered()
     full.retry_unknown()
     full.put(50)

@@ -265,8 +265,6 @@ def test_a_failed_checkpoint_ends_acknowledgements(make_world):
 def test_no_space_for_the_log_is_told_undone_and_passes(make_world, error):
     """Proves: out of space is a retryable refusal of the whole turn, nothing of it is stored or counted, earlier events stay, other
     routes go on, and intake comes back by itself."""
-    if error == "EDQUOT":
-        pytest.skip("SQLite takes a quota for an error of the disk: it poisons, see test_a_failed_log_ends_acknowledgements")
     world = make_world(names=("demo", "other"))
     for _ in range(3):
         world.put(5, world.projects["other"])

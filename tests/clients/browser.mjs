@@ -7,7 +7,7 @@ import http from 'node:http'
 import path from 'node:path'
 import { createRequire } from 'node:module'
 import { chromium } from 'playwright-core'
-import { build } from 'esbuild'
+import { build, stop } from 'esbuild'
 import { intake } from './harness.mjs'
 
 const MODULES = path.join(path.dirname(createRequire(import.meta.url).resolve('playwright-core/package.json')), '..')
@@ -27,6 +27,7 @@ export async function closeBrowser() {
   const browser = running && (await running.catch(() => undefined))
   running = undefined
   await browser?.close()
+  await stop()
 }
 
 const bundles = new Map()

@@ -1,8 +1,8 @@
 // clickhouse.mjs: the unmodified @clickhouse/client against tallyman-engine on TCP.
 //
-// It needs from the engine what it needs from a ClickHouse: ping, Basic authorization, statements in the body and in the
-// URL, chunked and compressed inserts, parameters, settings, X-ClickHouse-Query-Id and -Summary, and exceptions with
-// their code. It tries nothing again, so a lost reply is its caller's to repeat, which a table of the events bears.
+// It needs from the engine what it needs from a ClickHouse: ping, Basic authorization, statements in the body and in
+// the URL, chunked and compressed inserts, parameters, settings, X-ClickHouse-Query-Id and -Summary, and exceptions
+// with their code. It tries nothing again, so a lost reply is its caller's to repeat, which a table of events bears.
 import assert from 'node:assert/strict'
 import { Readable } from 'node:stream'
 import { ClickHouseError, ClickHouseLogLevel, createClient } from '@clickhouse/client'
@@ -33,10 +33,14 @@ function test(what, run) {
 const json = async (client, query, more = {}) => (await client.query({ query, format: 'JSONEachRow', ...more })).json()
 
 const VALUES = [
-  { id: '9223372036854775807', u: '18446744073709551615', s: 'naïve 日本語 😀 \u2028', d: '2024-02-29 23:59:59.999', n: null },
+  {
+    id: '9223372036854775807', u: '18446744073709551615', s: 'naïve 日本語 😀 \u2028', d: '2024-02-29 23:59:59.999',
+    n: null,
+  },
   { id: '-9223372036854775808', u: '0', s: '\0\t"\\\n', d: '1970-01-01 00:00:00.000', n: 1.5 },
 ]
-const COLUMNS = "(id Int64, u UInt64, s String, d DateTime64(3, 'UTC'), n Nullable(Float64)) ENGINE = MergeTree ORDER BY id"
+const COLUMNS = `(id Int64, u UInt64, s String, d DateTime64(3, 'UTC'), n Nullable(Float64))
+  ENGINE = MergeTree ORDER BY id`
 
 for (const [how, compression] of [['plain', undefined], ['gzip both ways', { request: true, response: true }]]) {
   test(`ping, create, insert, select; ${how}`, async ({ client, table }) => {
@@ -105,7 +109,7 @@ test('exceptions have their codes', async ({ client, table }) => {
   }
   await refused(c.query({ query: 'SELEC 1' }), '62', 'SYNTAX_ERROR')
   await refused(c.query({ query: 'SELECT * FROM none' }), '60', 'UNKNOWN_TABLE')
-  await refused(c.query({ query: "SELECT throwIf(1, 'no')", format: 'JSON' }), '395', 'FUNCTION_THROW_IF_VALUE_IS_NON_ZERO')
+  await refused(c.query({ query: "SELECT throwIf(1, 'no')" }), '395', 'FUNCTION_THROW_IF_VALUE_IS_NON_ZERO')
   await c.command({ query: `CREATE TABLE ${table} (a UInt8, CONSTRAINT c CHECK a < 9) ENGINE = MergeTree ORDER BY a` })
   const put = (values) => c.insert({ table, values, format: 'JSONEachRow' })
   await refused(put([{ a: 1 }, { a: 9 }]), '469', 'VIOLATED_CONSTRAINT')
@@ -117,7 +121,8 @@ test('exceptions have their codes', async ({ client, table }) => {
 // The row of an event, as Tallyman delivers it.
 const event = (uuid) => ({
   project: 'by-hand', uuid, revision: 0, is_deleted: 0, event_id: '1', received_at: '2026-01-01 00:00:00.000',
-  timestamp: '2026-01-01 00:00:00.000000', type: 'capture', event: 'x', distinct_id: 'u', properties: '{}', context: '{}',
+  timestamp: '2026-01-01 00:00:00.000000', type: 'capture', event: 'x', distinct_id: 'u', properties: '{}',
+  context: '{}',
 })
 
 test('a lost reply, and the same insert again', async ({ client, engine }) => {

@@ -28,8 +28,6 @@ export function intakeOf(entry) {
   tests.push({ seconds: 120, ...entry, wanted: [], refused: 0, later: [] })
 }
 
-const tally = (names) => [...names].sort()
-
 class Test {
   constructor(entry, n, world) {
     Object.assign(this, entry, { world, server: world.server, project: `t${n}`, failures: [], oddities: new Map() })
@@ -72,6 +70,11 @@ class Test {
     return this.proxy.events
   }
 
+  // How many events each request had.
+  sizes() {
+    return this.requests.map((r) => eventsOf(r, this.project).length)
+  }
+
   // Events that the client was given a 2xx for so far, by id.
   acknowledged() {
     const ids = new Set()
@@ -89,7 +92,8 @@ class Test {
 
   // posthog-node builds its events in the background.
   async untilQueued(posthog, count) {
-    await until(`${count} events are queued`, () => (posthog.getPersistedProperty('queue') ?? []).length >= count, 10, 5)
+    const queued = () => (posthog.getPersistedProperty('queue') ?? []).length
+    await until(`${count} events are queued`, () => queued() >= count, 10, 5)
   }
 
   async guard(part, fn) {
@@ -141,7 +145,8 @@ class Test {
     const acknowledged = this.acknowledged()
     const ids = new Set([...events.values()].map((e) => e.id))
     assert.deepEqual([...acknowledged].filter((x) => !ids.has(x) && !refused.has(x)), [], 'acknowledged, never stored')
-    assert.deepEqual(tally([...events.values()].map((e) => e.name)), tally(this.wanted), 'events the server answered for')
+    const names = [...events.values()].map((e) => e.name)
+    assert.deepEqual(names.sort(), this.wanted.sort(), 'events the server answered for')
     assert.equal(refused.size, this.refused, 'events refused by the answer')
     assert.equal(rejected, this.refused, 'events kept as rejected')
     assert.equal(rows.length, events.size, 'rows in the store')
@@ -155,9 +160,8 @@ class Test {
     this.stored = events
   }
 
-  async checkColumns(raws) {
-    const lines = await this.server.cli('query', 'select * from events', '--project', this.project, '--format', 'ndjson')
-    const rows = lines.split('\n').filter(Boolean).map((line) => JSON.parse(line))
+  async checkColumns(hidden) {
+    const rows = await this.server.query('select * from events', this.project)
     const events = this.stored
     assert.equal(rows.length, events.size, 'logical rows')
     assert.equal(new Set(rows.map((row) => row.uuid)).size, rows.length, 'uuids of the rows')
@@ -165,8 +169,9 @@ class Test {
       const e = events.get(row.uuid)
       assert.ok(e, `nobody sent ${row.uuid} (${row.event})`)
       this.compare(row, e)
-      const raw = raws.get(this.project + row.uuid)
+      const { raw, valid } = hidden.get(this.project + row.uuid)
       assert.ok(raw.equals(e.raw), `raw of ${e.name}: ${raw}`)
+      assert.equal(valid, 1, `properties and context of ${e.name} are valid to ClickHouse`)
     }
     for (const fn of this.later) fn(rows, events)
   }
@@ -214,15 +219,20 @@ export class Intake {
 
   async store() {
     const db = new DatabaseSync(path.join(this.world.server.data, 'tallyman.sqlite'), { readOnly: true })
-    for (const t of this.tests.filter((x) => x.failures.length === 0)) await t.guard('store', async () => t.checkStore(db))
+    for (const t of this.tests) {
+      if (t.failures.length === 0) await t.guard('store', async () => t.checkStore(db))
+    }
     db.close()
   }
 
   async columns() {
-    const sql = 'SELECT concat(project, toString(uuid)) AS id, base64Encode(raw) AS raw FROM tallyman.events_v2 FINAL'
-    const raws = new Map((await this.world.server.owner(sql)).map((x) => [x.id, Buffer.from(x.raw, 'base64')]))
+    // What the view does not show.
+    const rows = await this.world.server.owner(`SELECT concat(project, toString(uuid)) AS id, base64Encode(raw) AS raw,
+      isValidJSON(properties) AND isValidJSON(context) AND isValidUTF8(properties) AND isValidUTF8(context) AS valid
+      FROM tallyman.events_v2 FINAL`)
+    const hidden = new Map(rows.map((x) => [x.id, { raw: Buffer.from(x.raw, 'base64'), valid: x.valid }]))
     for (const t of this.tests) {
-      if (t.stored) await t.guard('columns', () => t.checkColumns(raws))
+      if (t.stored) await t.guard('columns', () => t.checkColumns(hidden))
       t.done = t.stored !== undefined || t.failures.length > 0
     }
   }

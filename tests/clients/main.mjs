@@ -4,7 +4,7 @@
 // KEEP=1 keeps the data. WORK is its directory, made and removed here.
 import fs from 'node:fs'
 import { Intake } from './harness.mjs'
-import { Engine, Tallyman, leftBehind, until } from './server.mjs'
+import { Engine, Process, Tallyman, leftBehind, until } from './server.mjs'
 import { Standalone } from './standalone.mjs'
 import { closeBrowser } from './browser.mjs'
 
@@ -16,12 +16,13 @@ import './rudder_node.mjs'
 import './raw_http.mjs'
 import './full_queue.mjs'
 import './clickhouse.mjs'
-import './shared_drivers.mjs'
+import { notes } from './shared_drivers.mjs'
 
 const dir = process.env.WORK
 const started = Date.now()
-const world = { dir, closing: [] }
+const world = { dir, closing: [], notes }
 const trouble = [] // what belongs to no single test
+const FAILURE_MAX = 4000 // characters shown of one
 
 const stage = (what) => console.log(`clients: ${((Date.now() - started) / 1000).toFixed(1)} s: ${what}`)
 
@@ -75,7 +76,7 @@ function report() {
   const failed = all.filter((t) => t.failures.length > 0)
   for (const t of all) {
     console.log(`${t.failures.length > 0 ? 'FAIL' : 'ok  '} ${t.name} (${((t.took ?? 0) / 1000).toFixed(1)} s)`)
-    for (const text of t.failures) console.log(text.replace(/^/gm, '     '))
+    for (const text of t.failures) console.log(text.slice(0, FAILURE_MAX).replace(/^/gm, '     '))
   }
   for (const text of trouble) console.log(`FAIL ${text}`)
   if (failed.length + trouble.length > 0) {
@@ -84,6 +85,7 @@ function report() {
       console.log(`${log}:\n${text.join('\n').replace(/^/gm, '     ')}`)
     }
   }
+  for (const text of world.notes) console.log(`clients: ${text}`)
   const bad = failed.length + trouble.length
   console.log(`${all.length - failed.length} passed, ${bad} failed`)
   return bad
@@ -92,8 +94,11 @@ function report() {
 process.on('unhandledRejection', (error) => trouble.push(`nobody awaited: ${error?.stack ?? error}`))
 for (const signal of ['SIGINT', 'SIGTERM']) {
   process.on(signal, () => {
-    trouble.push(`ended by ${signal}`)
-    close().then(() => process.exit(1))
+    Process.over = true
+    close().then(() => {
+      fs.rmSync(dir, { recursive: true, force: true })
+      process.exit(1)
+    })
   })
 }
 
@@ -103,5 +108,6 @@ world.server = new Tallyman(dir, 'intake')
 await careful('the suite', run)
 await close()
 const bad = report()
-if (!process.env.KEEP && bad === 0) fs.rmSync(dir, { recursive: true, force: true })
+if (!process.env.KEEP) fs.rmSync(dir, { recursive: true, force: true })
+await new Promise((done) => process.stdout.write('', done))
 process.exit(bad > 0 ? 1 : 0)

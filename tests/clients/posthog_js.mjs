@@ -9,7 +9,9 @@ import { sleep, until } from './server.mjs'
 import { seven } from './values.mjs'
 
 export const source = `import posthog from 'posthog-js'; window.posthog = posthog`
-export const QUIET = { autocapture: false, capture_pageview: false, capture_pageleave: false, advanced_disable_flags: true }
+export const QUIET = {
+  autocapture: false, capture_pageview: false, capture_pageleave: false, advanced_disable_flags: true,
+}
 
 export const init = (options) => (t) => `new Promise((done) => posthog.init('${t.token}', {
   opt_out_useragent_filter: true, api_host: '${t.url}',
@@ -18,9 +20,9 @@ export const init = (options) => (t) => `new Promise((done) => posthog.init('${t
 
 const capture = (names) => `${JSON.stringify(names)}.forEach((x) => posthog.capture(x))`
 
-const ODD = `{ unicode: 'naïve café 日本語 😀 \\u2028 \\u0000 end', lone: '\\ud800x', big: 9007199254740993, beyond: 1e25,
-  nan: NaN, inf: Infinity, undef: undefined, nul: null, bigint: 12345678901234567890n, nested: {a:{b:[1,undefined,{c:1}]}},
-  long: 'y'.repeat(100) }`
+const ODD = `{ unicode: 'naïve café 日本語 😀 \\u2028 \\u0000 end', lone: '\\ud800x', big: 9007199254740993,
+  beyond: 1e25, nan: NaN, inf: Infinity, undef: undefined, nul: null, bigint: 12345678901234567890n,
+  nested: {a:{b:[1,undefined,{c:1}]}}, long: 'y'.repeat(100) }`
 
 const CALLS = `posthog.capture('plain'); posthog.capture('odd', ${ODD});
   posthog.identify('user-1', { email: 'a@example.com' }, { first: 1 }); posthog.alias('other-1');

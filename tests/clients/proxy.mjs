@@ -17,9 +17,10 @@
 import http from 'node:http'
 
 const HOP = new Set(['connection', 'keep-alive', 'transfer-encoding', 'content-length', 'proxy-connection', 'upgrade'])
-const EVENT_PATH = /^(\/[\w-]+)*\/(e|batch|capture|track|engage|i\/v0\/e|i\/v0\/ai\/batch|i\/v1\/analytics\/events|v1\/\w+)\/?$/
+const POSTHOG = /^\/(e|batch|capture|track|engage|i\/v0\/e|i\/v0\/ai\/batch|i\/v1\/analytics\/events)\/?$/
+const SEGMENT = /^\/v1\/(batch\/v1\/batch|\w+)$/
 
-export const carriesEvents = (r) => r.method === 'POST' && EVENT_PATH.test(r.path)
+export const carriesEvents = (r) => r.method === 'POST' && (POSTHOG.test(r.path) || SEGMENT.test(r.path))
 
 function kept(headers) {
   const out = []

@@ -79,4 +79,4 @@ fault('the reply is dropped', { times: 1, drop: true })
 fault('the connection is reset before the body', { times: 1, resetEarly: true })
 fault('the connection is reset after the body', { times: 2, reset: true })
 // A timeout is no failure that it tries again after: it calls the first event lost, which the server has.
-fault('the reply comes later than it waits', { times: 1, delay: 2500 }, { good: 6, bad: 1 }, { timeout: 700 })
+fault('the reply comes later than it waits', { times: 1, delay: 7000 }, { good: 6, bad: 1 }, { timeout: 3000 })

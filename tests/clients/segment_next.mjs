@@ -6,7 +6,8 @@ import assert from 'node:assert/strict'
 import { inBrowser } from './browser.mjs'
 import { sleep, until } from './server.mjs'
 
-export const source = `import { AnalyticsBrowser } from '@segment/analytics-next'; window.AnalyticsBrowser = AnalyticsBrowser`
+export const source = `import { AnalyticsBrowser } from '@segment/analytics-next'
+  window.AnalyticsBrowser = AnalyticsBrowser`
 const BATCHING = { deliveryStrategy: { strategy: 'batching', config: { size: 4, timeout: 500 } } }
 
 export const init = (more) => (t) => `(async () => {
@@ -15,7 +16,8 @@ export const init = (more) => (t) => `(async () => {
   await a })()`
 
 const CALLS = `a.track('plain');
-  a.track('odd', { u: '日本 😀 \\u2028', lone: '\\ud800x', big: 9007199254740993, nan: NaN, date: new Date(0), u2: undefined });
+  a.track('odd', { u: '日本 😀 \\u2028', lone: '\\ud800x', big: 9007199254740993, nan: NaN, date: new Date(0),
+    missing: undefined });
   a.identify('user-1', { email: 'a@e' }); a.page('cat', 'name', { x: 1 }); a.group('g1', { n: 1 }); a.alias('other')`
 const CALLED = ['plain', 'odd', 'identify', 'page', 'group', 'alias']
 const LATE = Array.from({ length: 5 }, (_, i) => `late ${i}`)

@@ -68,7 +68,9 @@ async function onSocket(file, target, options) {
   }
 }
 
-class Process {
+export class Process {
+  static over = false // nothing more is started then
+
   constructor(log) {
     this.logPath = log
   }
@@ -82,6 +84,7 @@ class Process {
   }
 
   async launch(program, args, ready) {
+    if (Process.over) throw new Error('the suite is ending')
     const fd = fs.openSync(this.logPath, 'a')
     this.child = spawn(program, args, { stdio: ['ignore', fd, fd] })
     fs.closeSync(fd)
@@ -139,6 +142,12 @@ export class Tallyman extends Process {
   // The project's capture token.
   async project(id) {
     return JSON.parse(await this.cli('project', 'create', id, '--json')).capture_token
+  }
+
+  // The rows of a statement by `tallyman query`.
+  async query(sql, project) {
+    const lines = await this.cli('query', sql, '--project', project, '--format', 'ndjson')
+    return lines.split('\n').filter(Boolean).map((line) => JSON.parse(line))
   }
 
   // The administrator's answer, JSON.

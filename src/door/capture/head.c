@@ -123,14 +123,14 @@ static int native_access(const struct capture *c, struct http_request *req,
     if (http_on_unix_socket(req)) {
         return named != NULL ? 0 : err_set(e, ERR_NOT_FOUND, "there is no such project");
     }
-    if (k == NULL) {
+    if (k == NULL || k->kind != KEY_SERVICE) {
         return err_set(e, ERR_UNAUTHORIZED,
                        "a service key is needed: Authorization: Bearer tms_...");
     }
     if (named == NULL || of_key->id != named->id) {
         return err_set(e, ERR_FORBIDDEN, "this key is not for this project");
     }
-    if (k->kind != KEY_SERVICE || (k->scopes & SCOPE_EVENTS_WRITE) == 0) {
+    if ((k->scopes & SCOPE_EVENTS_WRITE) == 0) {
         return err_set(e, ERR_FORBIDDEN, "this key has no scope events:write");
     }
     *source = slice_cstr(k->name);

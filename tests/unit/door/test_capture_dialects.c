@@ -221,7 +221,7 @@ static void test_native_access(void **state)
     assert_int_equal(post_native(EVENTS, "tms_nobody", body), 401);
     assert_int_equal(post_native(EVENTS, k->reader, body), 403);
     assert_has(k->body, "\"error\":\"forbidden\"");
-    assert_int_equal(post_native(EVENTS, k->token, body), 403);
+    assert_int_equal(post_native(EVENTS, k->token, body), 401);
     /* Another project, and one that does not exist, look alike. */
     assert_int_equal(post_native("/api/v1/projects/other/events", k->writer, body), 403);
     struct buf other = {0};

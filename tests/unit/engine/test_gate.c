@@ -128,6 +128,7 @@ static void test_trees_that_do_not(void **state)
     tree_refused(SELECT "   Function regionToName (children 1)\n", function);
     tree_refused(SELECT "   Function aiGenerate (children 1)\n", function);
     tree_refused(SELECT "   Function hostName (children 1)\n", function);
+    tree_refused(SELECT "   Function displayName (children 1)\n", function);
     tree_refused(SELECT "   Function __getScalar (children 1)\n", function);
     tree_refused(SELECT "   Function sqlite (children 1)\n", table_function);
     tree_refused(SELECT "   Function remoteSecure (children 1)\n", table_function);

@@ -74,6 +74,20 @@ static void test_what_cannot_start(void **state)
     assert_int_equal(os_spawn("/bin/sh", argv, 999), -EBADF);
 }
 
+static void test_secrets_stay_here(void **state)
+{
+    (void)state;
+    assert_int_equal(setenv("TALLYMAN_TOKEN", "secret", 1), 0);
+    assert_int_equal(setenv("AWS_SECRET_ACCESS_KEY", "secret", 1), 0);
+    assert_int_equal(setenv("PATHS", "secret", 1), 0);
+    assert_int_equal(setenv("TZ", "Europe/Berlin", 1), 0);
+    assert_int_equal(exit_code("test \"$TZ\" = Europe/Berlin", -1), 0);
+    assert_int_equal(exit_code("tr '\\0' '\\n' </proc/$$/environ | grep -q secret", -1), 1);
+    assert_int_equal(unsetenv("TALLYMAN_TOKEN"), 0);
+    assert_int_equal(unsetenv("AWS_SECRET_ACCESS_KEY"), 0);
+    assert_int_equal(unsetenv("PATHS"), 0);
+}
+
 static void test_what_a_child_is_born_with(void **state)
 {
     sigset_t set;
@@ -181,6 +195,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exit_codes),
         cmocka_unit_test(test_what_cannot_start),
+        cmocka_unit_test(test_secrets_stay_here),
         cmocka_unit_test(test_what_a_child_is_born_with),
         cmocka_unit_test(test_a_descriptor_that_is_three),
         cmocka_unit_test(test_the_pipe_tells_of_our_end),

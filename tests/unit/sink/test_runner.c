@@ -417,6 +417,69 @@ static void test_nobody_starves(void **state)
     assert_taken(t, other, 500, 1);
 }
 
+/* Rows that went out, by project, and how many batches in a row were one project's. */
+static size_t sent_rows[PROJECTS_MAX];
+static unsigned in_a_row, most_in_a_row;
+static int64_t sent_last;
+
+static void play_count(struct kit *t, struct slice body, size_t count, struct sink_result *r)
+{
+    int64_t project = 0;
+    int64_t id;
+    (void)count;
+    if (t->left > 0) {
+        t->left--;
+        *r = (struct sink_result){.verdict = SINK_REJECTED, .text = "rows refused"};
+        return;
+    }
+    while (kit_line(&body, &project, &id)) {
+        for (int i = 0; i < PROJECTS_MAX; i++) {
+            sent_rows[i] += t->project[i] == project ? 1 : 0;
+        }
+    }
+    in_a_row = project == sent_last ? in_a_row + 1 : 1;
+    most_in_a_row = in_a_row > most_in_a_row ? in_a_row : most_in_a_row;
+    sent_last = project;
+}
+
+/* Projects that are sent alone take turns, whatever the backlog of the first. */
+static void test_alone_in_turn(void **state)
+{
+    struct kit *t = *state;
+    t->left = 3; /* the common batch and both of its parts */
+    t->play = play_count;
+    in_a_row = most_in_a_row = 0;
+    sent_last = 0;
+    int64_t first = kit_put(t, 0, 8000);
+    int64_t other = kit_put(t, 1, 8000);
+    kit_run_sink(t, kit_options);
+    KIT_WAIT(kit_pending(t) == 0);
+    assert_taken(t, first, 8000, 1);
+    assert_taken(t, other, 8000, 1);
+    assert_true(most_in_a_row <= 4); /* the backoffs of the two end at different times */
+}
+
+/* So do more projects than a batch has rows. */
+static void test_more_projects_than_rows(void **state)
+{
+    struct kit *t = *state;
+    struct sink_options o = kit_options;
+    o.batch_events_max = 2;
+    t->play = play_count;
+    memset(sent_rows, 0, sizeof sent_rows);
+    for (int i = 0; i < 4; i++) {
+        (void)kit_put(t, i, 100);
+    }
+    kit_run_sink(t, o);
+    KIT_WAIT(kit_sends(t) >= 40);
+    assert_int_equal(pthread_mutex_lock(&t->lock), 0);
+    for (int i = 0; i < 4; i++) {
+        assert_true(sent_rows[i] >= 15);
+    }
+    assert_int_equal(pthread_mutex_unlock(&t->lock), 0);
+    KIT_WAIT(kit_pending(t) == 0);
+}
+
 static struct queue_cursor stored_cursor(struct kit *t)
 {
     struct store_reader *r;
@@ -573,12 +636,28 @@ static void test_months(void **state)
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        T(test_everything_once),    T(test_c20_same_bytes),        T(test_backoff),
-        T(test_c25_slow_down),      T(test_c25_trickle),           T(test_c17_unknown_table),
-        T(test_c49_not_prepared),   T(test_refused_project),       T(test_bad_row),
-        T(test_batch_sizes),        T(test_c55_smaller),           T(test_nobody_starves),
-        T(test_position_is_stored), T(test_restart_while_sending), T(test_stop_after_the_loop),
-        T(test_poisoned_store),     T(test_recording_is_repeated), T(test_months)};
+    const struct CMUnitTest tests[] = {T(test_everything_once),
+                                       T(test_c20_same_bytes),
+                                       T(test_backoff),
+                                       T(test_c25_slow_down),
+                                       T(test_c25_trickle),
+                                       T(test_c17_unknown_table),
+                                       T(test_c49_not_prepared),
+                                       T(test_refused_project),
+                                       T(test_bad_row),
+                                       T(test_batch_sizes),
+                                       T(test_c55_smaller),
+                                       T(test_nobody_starves),
+                                       T(test_batch_sizes),
+                                       T(test_c55_smaller),
+                                       T(test_nobody_starves),
+                                       T(test_alone_in_turn),
+                                       T(test_more_projects_than_rows),
+                                       T(test_position_is_stored),
+                                       T(test_restart_while_sending),
+                                       T(test_stop_after_the_loop),
+                                       T(test_poisoned_store),
+                                       T(test_recording_is_repeated),
+                                       T(test_months)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -126,6 +126,54 @@ static void test_shares(void **state)
     (void)state;
 }
 
+/* Who delivers every batch and goes on where somebody was left out comes to all, however long the
+ * first one's backlog is. */
+static void test_left_out(void **state)
+{
+    static const struct queue_selection narrow[] = {
+        {.events_max = 2, .bytes_soft = 1 << 20}, /* fewer rows than projects */
+        {.events_max = 90, .bytes_soft = 33},     /* fewer bytes */
+        {.events_max = 90, .bytes_soft = 1 << 20} /* another month */
+    };
+    for (size_t i = 0; i < sizeof narrow / sizeof *narrow; i++) {
+        struct kit k;
+        struct queue_selection sel = narrow[i];
+        size_t given[6] = {0};
+        kit_start(&k);
+        assert_int_equal(kit_do(&k, one_more_project, "gamma"), 0);
+        assert_int_equal(kit_do(&k, one_more_project, "delta"), 0);
+        assert_int_equal(kit_do(&k, one_more_project, "epsilon"), 0);
+        for (int64_t p = 1; p <= 5; p++) {
+            fill(&k, p, 1000 * (uint64_t)p, 200, KIT_NOW + (i == 2 ? p % 3 * 31 * DAY_MS : 0));
+        }
+        for (int batch = 0; batch < 5; batch++) {
+            struct queue_rows rows = choose(&k, &sel);
+            assert_true(rows.count > 0);
+            for (size_t at = 0; at < rows.count; at++) {
+                given[rows.row[at].ev.project]++;
+            }
+            assert_int_not_equal(rows.left_out.project, 0);
+            assert_int_equal(given[rows.left_out.project] == 0 || batch > 0, true);
+            sel.from = rows.left_out;
+            queue_rows_free(&rows);
+        }
+        for (int64_t p = 1; p <= 5; p++) {
+            assert_int_not_equal(given[p], 0);
+        }
+        kit_end(&k);
+    }
+    struct kit k;
+    struct queue_selection sel = {.events_max = 90, .bytes_soft = 1 << 20};
+    kit_start(&k);
+    fill(&k, 1, 0, 200, KIT_NOW);
+    fill(&k, 2, 1000, 1, KIT_NOW);
+    struct queue_rows rows = choose(&k, &sel);
+    assert_int_equal(rows.left_out.project, 0);
+    queue_rows_free(&rows);
+    kit_end(&k);
+    (void)state;
+}
+
 /* One event may be larger than the budget of a batch. */
 static void test_large_event(void **state)
 {
@@ -270,13 +318,10 @@ static void test_damage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nothing),
-        cmocka_unit_test(test_shares),
-        cmocka_unit_test(test_large_event),
-        cmocka_unit_test(test_months),
-        cmocka_unit_test(test_cursor_meets_everything),
-        cmocka_unit_test(test_odd_cursors),
-        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_nothing),     cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_left_out),    cmocka_unit_test(test_large_event),
+        cmocka_unit_test(test_months),      cmocka_unit_test(test_cursor_meets_everything),
+        cmocka_unit_test(test_odd_cursors), cmocka_unit_test(test_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -207,6 +207,36 @@ static int slice_job(struct kit_job *j, struct store *s, struct err *e)
     return --*left > 0 ? STORE_AGAIN : 0;
 }
 
+/* Large ones that never end leave the slices their share: deliveries are recorded meanwhile. */
+static void test_background_beside_large(void **state)
+{
+    struct kit k;
+    struct kit_job slow, large[3];
+    unsigned left = 3;
+    kit_start(&k);
+    kit_job_init(&slow, STORE_BACKGROUND);
+    slow.fn = slice_job;
+    slow.arg = &left;
+    store_submit(k.s, &slow.job);
+    for (size_t i = 0; i < 3; i++) {
+        kit_job_init(&large[i], STORE_LARGE);
+        large[i].ev[0] = kit_event(k.alpha, i, "l");
+        large[i].count = 1;
+        store_submit(k.s, &large[i].job);
+    }
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(left, 3 - i);
+        (void)kit_turn(&k);
+        assert_int_equal(large[i].told, 1);
+        assert_int_equal(large[i].code, 0);
+    }
+    assert_int_equal(left, 0);
+    assert_int_equal(slow.told, 1);
+    kit_check(&k);
+    kit_end(&k);
+    (void)state;
+}
+
 /* Slices of 3 ms: the second of a turn may begin, no third one. */
 static void test_background_is_bounded(void **state)
 {
@@ -356,12 +386,11 @@ static void test_space_is_looked_for(void **state)
     store_get_status(k.s, &st);
     assert_false(st.no_space);
     k.s->no_space = true;
-    k.s->options.wal_bytes_max = UINT64_MAX; /* more than any disk has */
+    k.s->data[0] = '\0'; /* a place whose space cannot be learnt */
     store_tick(k.s);
     store_get_status(k.s, &st);
     assert_true(st.no_space);
     assert_int_equal(metric_get(METRIC_STORE_NO_SPACE), 1);
-    k.s->options.wal_bytes_max = store_options_default.wal_bytes_max;
     kit_end(&k);
     (void)state;
 }
@@ -504,6 +533,7 @@ int main(void)
         cmocka_unit_test(test_told_after_the_commit),
         cmocka_unit_test(test_no_commit_for_repeats),
         cmocka_unit_test(test_large_is_alone_and_not_starved),
+        cmocka_unit_test(test_background_beside_large),
         cmocka_unit_test(test_background_is_bounded),
         cmocka_unit_test(test_many_jobs),
         cmocka_unit_test(test_full_disk),
