@@ -52,7 +52,7 @@ class Run:
         self.conns = setting("CONNS", [64] if smoke else what["conns"], words(int))
         batches = what["batches"][:1] if smoke else what["batches"]
         self.batches = setting("BATCHES", batches, words(int))
-        self.unpinned = setting("UNPINNED", [] if smoke else [what["conns"][-2]], words(int))
+        self.unpinned = setting("UNPINNED", [] if smoke else what["conns"][-2:-1], words(int))
         default = [name for name in what["peers"] if not (smoke and name == "postgres")]
         self.peers = setting("PEERS", default, words(str))
         data = setting("DATA", str(pathlib.Path(build) / "bench-data"), str)

@@ -312,7 +312,12 @@ static int run(struct serve *sv, const struct config *c, struct err *e)
     delivery_stop(&sv->delivery);
     sv->manage.sink = NULL;
     manage_end(&sv->manage);
-    while (sv->store != NULL && store_turn(sv->store)) {
+    if (sv->store != NULL) {
+        /* What clients that were cut off had asked for: their requests go with the server, so none
+         * may wait for a checkpoint any longer. */
+        store_finish(sv->store);
+        while (store_turn(sv->store)) {
+        }
     }
     set_wake(sv, NULL);
     if (sv->server != NULL) {

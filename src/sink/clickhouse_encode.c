@@ -266,13 +266,33 @@ static bool has_member(struct slice object, struct slice raw_name, struct buf *p
     return false;
 }
 
+/* Bytes of one context times bytes of the other, above which names are not compared in pairs: a
+ * megabyte of them would take a minute. */
+#define PAIRS_MAX (UINT64_C(1) << 24)
+
+/* The same for large ones: of repeated names, mending keeps the last. */
+static int merge_large(struct buf *scratch, struct buf *both, struct slice outer, struct slice item,
+                       struct err *e)
+{
+    buf_clear(both);
+    buf_clear(scratch);
+    open_object(both, outer);
+    buf_put_cstr(both, is_empty(outer) || is_empty(item) ? " " : ",");
+    buf_put_slice(both, slice_from(item, 1)); /* behind its opening brace */
+    return both->failed ? err_set(e, ERR_NO_MEMORY, "no memory to encode an event")
+                        : json_mend(buf_slice(both), scratch, e);
+}
+
 /* The batch's context under the item's, in scratch. */
-static struct slice merge_context(struct buf *scratch, struct buf *plain, struct slice outer,
-                                  struct slice item)
+static int merge_context(struct buf *scratch, struct buf *plain, struct slice outer,
+                         struct slice item, struct err *e)
 {
     struct slice name;
     struct slice value;
     struct json_iter it = json_iter_object(outer);
+    if (is_object(item) && (uint64_t)outer.len * item.len > PAIRS_MAX) {
+        return merge_large(scratch, plain, outer, item, e);
+    }
     buf_clear(scratch);
     open_object(scratch, item);
     bool first = !is_object(item) || is_empty(item);
@@ -287,7 +307,7 @@ static struct slice merge_context(struct buf *scratch, struct buf *plain, struct
         first = false;
     }
     buf_put_char(scratch, '}');
-    return buf_slice(scratch);
+    return 0;
 }
 
 /* ---- the row ---- */
@@ -385,7 +405,11 @@ static int encode(struct scratch *s, const struct queue_row *row, struct buf *ou
     struct slice context = is_object(found[MEMBER_CONTEXT]) ? found[MEMBER_CONTEXT] : SLICE("{}");
     if (is_object(envelope) && json_member(envelope, SLICE("context"), &outer) &&
         is_object(outer)) {
-        context = merge_context(&s->context, &s->name, outer, found[MEMBER_CONTEXT]);
+        r = merge_context(&s->context, &s->name, outer, found[MEMBER_CONTEXT], e);
+        if (r != 0) {
+            return r;
+        }
+        context = buf_slice(&s->context);
     }
     put_columns(out, row);
     put_named(out, ",\"properties\":", properties);

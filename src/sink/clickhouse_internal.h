@@ -15,7 +15,7 @@ struct clickhouse {
 };
 
 /* ClickHouse's exception code of an answer, from its header or its text; 0: none, -1: a header that
- * is no number. */
+ * is no number above 0. */
 int clickhouse_code(const struct net_answer *a);
 /* The verdict on an insert of count rows; outcome is what net_do returned. */
 void clickhouse_judge(int outcome, const struct net_answer *a, const struct err *e, size_t count,

@@ -95,7 +95,7 @@ int clickhouse_code(const struct net_answer *a)
     int code;
     struct slice body = buf_slice(&a->body);
     if (net_header(a, "x-clickhouse-exception-code", &v)) {
-        return read_int(v, &code) ? code : -1;
+        return read_int(v, &code) && code != 0 ? code : -1;
     }
     const char *at = body.len == 0 ? NULL : memmem(body.ptr, body.len, "Code: ", 6);
     if (at != NULL && read_int(slice_from(body, (size_t)(at - body.ptr) + 6), &code)) {

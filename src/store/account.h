@@ -22,6 +22,7 @@ struct account_project {
     int64_t events, bytes, kept, kept_bytes;
     /* Changed by this job. */
     int64_t d_events, d_bytes, d_receipts, d_rejected, d_kept, d_kept_bytes;
+    bool success; /* its delivery is recorded */
 };
 
 struct account {
@@ -39,7 +40,8 @@ int account_room(struct store *s, const struct account_project *p, uint64_t byte
                  struct err *e) MUST_CHECK;
 
 void account_add_event(struct store *s, struct account_project *p, int64_t bytes);
-void account_remove_event(struct store *s, struct account_project *p, int64_t bytes);
+void account_remove_events(struct store *s, struct account_project *p, int64_t events,
+                           int64_t bytes);
 /* kept: its text is stored too. */
 void account_add_rejected(struct store *s, struct account_project *p, bool kept, int64_t bytes);
 

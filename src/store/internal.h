@@ -27,8 +27,10 @@
       " sent_at_ms, time_note, type, event, distinct_id, anonymous_id, session_id, source,"      \
       " message_id, library, library_version, envelope, text)"                                   \
       " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19)")             \
-    X(EVENT_SIZE, "SELECT project, length(text) + length(envelope) FROM events WHERE id = ?1")   \
-    X(EVENT_REMOVE, "DELETE FROM events WHERE id = ?1")                                          \
+    X(EVENTS_SIZE, "SELECT count(*), ifnull(sum(length(text) + length(envelope)), 0),"           \
+                   " ifnull(min(project), 0), ifnull(max(project), 0) FROM events"               \
+                   " WHERE id BETWEEN ?1 AND ?2")                                                \
+    X(EVENTS_REMOVE, "DELETE FROM events WHERE id BETWEEN ?1 AND ?2")                            \
     X(RECENT_ADD, "INSERT INTO receipts_recent(event_id, project, uuid) VALUES(?1, ?2, ?3)")     \
     X(RECENT_ALL, "SELECT event_id, project, uuid FROM receipts_recent ORDER BY event_id")       \
     X(RECENT_REMOVE, "DELETE FROM receipts_recent WHERE event_id <= ?1")                         \

@@ -110,50 +110,93 @@ int queue_put_rejected(struct store *s, const struct queue_rejected *rej, struct
 
 /* ---- delivered ---- */
 
-/* 1: it was queued, *project is set. 0: it was not. */
-static int remove_event(struct store *s, int64_t id, int64_t *project, struct err *e)
+/* Where the ids from first on stop to follow one another. */
+static size_t run_end(const int64_t *ids, size_t n, size_t first)
 {
-    struct sqlite3_stmt *size = s->st[ST_EVENT_SIZE];
-    struct account_project *p;
-    int64_t bytes;
+    size_t end = first + 1;
+
+    while (end < n && ids[end] == ids[end - 1] + 1) {
+        end++;
+    }
+    return end;
+}
+
+/* What is queued of a run of ids. */
+struct delivered {
+    int64_t events, bytes;
+    int64_t project;
+    bool several; /* projects */
+};
+
+static int look_up(struct store *s, int64_t from, int64_t to, struct delivered *d, struct err *e)
+{
+    struct sqlite3_stmt *st = s->st[ST_EVENTS_SIZE];
     int r;
 
-    db_bind_int(size, 1, id);
-    r = db_step(size, "look up a delivered event", e);
-    if (r <= 0) {
-        return r;
-    }
-    *project = sqlite3_column_int64(size, 0);
-    bytes = sqlite3_column_int64(size, 1);
-    sqlite3_reset(size);
-    r = account_project(s, *project, &p, e);
+    db_bind_int(st, 1, from);
+    db_bind_int(st, 2, to);
+    r = db_step(st, "look up delivered events", e);
     if (r < 0) {
         return r;
     }
-    db_bind_int(s->st[ST_EVENT_REMOVE], 1, id);
-    r = db_run(s->st[ST_EVENT_REMOVE], "remove a delivered event", e);
+    ensure(r > 0);
+    *d = (struct delivered){.events = sqlite3_column_int64(st, 0),
+                            .bytes = sqlite3_column_int64(st, 1),
+                            .project = sqlite3_column_int64(st, 2)};
+    d->several = d->events > 1 && d->project != sqlite3_column_int64(st, 3);
+    sqlite3_reset(st);
+    return 0;
+}
+
+static int record_success(struct store *s, int64_t project, int64_t now_ms, struct err *e)
+{
+    db_bind_int(s->st[ST_SUCCESS], 1, project);
+    db_bind_int(s->st[ST_SUCCESS], 2, now_ms);
+    return db_run(s->st[ST_SUCCESS], "record a delivery", e);
+}
+
+/* Removes the events with ids from..to, all of them delivered, by one statement if they are of one
+ * project, else by halves. */
+static int remove_run(struct store *s, int64_t from, int64_t to, int64_t now_ms, struct err *e)
+{
+    struct account_project *p;
+    struct delivered d;
+    int r = look_up(s, from, to, &d, e);
+
+    if (r < 0 || d.events == 0) {
+        return r;
+    }
+    if (d.several) {
+        int64_t middle = from + (to - from) / 2;
+        r = remove_run(s, from, middle, now_ms, e);
+        return r < 0 ? r : remove_run(s, middle + 1, to, now_ms, e);
+    }
+    r = account_project(s, d.project, &p, e);
     if (r < 0) {
         return r;
     }
-    account_remove_event(s, p, bytes);
-    return 1;
+    db_bind_int(s->st[ST_EVENTS_REMOVE], 1, from);
+    db_bind_int(s->st[ST_EVENTS_REMOVE], 2, to);
+    r = db_run(s->st[ST_EVENTS_REMOVE], "remove delivered events", e);
+    if (r < 0) {
+        return r;
+    }
+    account_remove_events(s, p, d.events, d.bytes);
+    if (!p->success) {
+        p->success = true; /* once a job and project */
+        r = record_success(s, d.project, now_ms, e);
+    }
+    return r;
 }
 
 int queue_delivered(struct store *s, const int64_t *ids, size_t n, int64_t now_ms, struct err *e)
 {
-    int64_t done = 0; /* the project whose success is recorded; ids come in runs of one */
-
     ensure(s->in_job);
     ensure(n <= QUEUE_SLICE);
-    for (size_t i = 0; i < n; i++) {
-        int64_t project;
-        int r = remove_event(s, ids[i], &project, e);
-        if (r > 0 && project != done) {
-            db_bind_int(s->st[ST_SUCCESS], 1, project);
-            db_bind_int(s->st[ST_SUCCESS], 2, now_ms);
-            r = db_run(s->st[ST_SUCCESS], "record a delivery", e);
-            done = project;
-        }
+    for (size_t i = 0, end; i < n; i = end) {
+        int r;
+        end = run_end(ids, n, i);
+        r = remove_run(s, ids[i], ids[end - 1], now_ms, e);
         if (r < 0) {
             return r;
         }

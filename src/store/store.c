@@ -299,6 +299,11 @@ int store_open(const char *data, const struct store_options *options, struct sto
     return 0;
 }
 
+void store_finish(struct store *s)
+{
+    s->options.wake = NULL; /* the checkpointer's thread has a copy of its own */
+}
+
 int store_close(struct store *s, struct err *e)
 {
     int r = 0;

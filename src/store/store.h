@@ -45,6 +45,9 @@ extern const struct store_options store_options_default;
  * ERR_NO_SPACE, ERR_NO_MEMORY. Blocks. The data directory's lock is the caller's. */
 int store_open(const char *data, const struct store_options *options, struct store **out,
                struct err *e) MUST_CHECK;
+/* From now on as without `wake`: for the end, when no loop is there to be woken, so that
+ * `while (store_turn(s))` ends only when nothing waits. Loop thread. */
+void store_finish(struct store *s);
 /* No job may be waiting. Checkpoints and closes; NULL is fine. */
 int store_close(struct store *s, struct err *e) MUST_CHECK;
 

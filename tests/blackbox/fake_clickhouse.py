@@ -235,7 +235,7 @@ class FakeClickHouse:
         if unknown:
             raise Error(16, f"No such column {unknown}")
         rows = []
-        for line in body.decode("utf-8", "surrogateescape").splitlines() if body else []:
+        for line in filter(None, body.decode("utf-8", "surrogateescape").split("\n")):  # U+2028 and such end no line
             row = json.loads(line)
             if set(row) - set(names):
                 raise Error(117, "Unknown field")

@@ -36,7 +36,7 @@ async function careful(what, fn) {
 
 // Everything the suite started, in the end of all, whatever has happened.
 async function close() {
-  for (const fn of world.closing.reverse()) await careful('closing', fn)
+  for (const fn of world.closing.splice(0).reverse()) await careful('closing', fn)
   await careful('the browser', closeBrowser)
   await careful('processes', () => until('nothing is left behind', () => leftBehind(dir).length === 0, 10))
   for (const line of leftBehind(dir)) trouble.push(`left behind: ${line}`)

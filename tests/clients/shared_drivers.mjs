@@ -17,10 +17,11 @@ const SHARED = path.resolve(process.env.ROOT ?? '.', '../shared/clients')
 export const notes = []
 const there = fs.existsSync(path.join(SHARED, 'acked.mjs'))
 
-// Copies the drivers into a directory below our packages, so that they find them.
-function copy(to, change) {
-  fs.rmSync(to, { recursive: true, force: true })
+// Copies the drivers into a directory of the suite, where they find the packages.
+function copy(world, name, change) {
+  const to = path.join(world.dir, 'shared', name)
   fs.mkdirSync(to, { recursive: true })
+  fs.symlinkSync(path.resolve('node_modules'), path.join(to, 'node_modules'))
   for (const file of fs.readdirSync(SHARED).filter((x) => x.endsWith('.mjs'))) {
     fs.writeFileSync(path.join(to, file), change(fs.readFileSync(path.join(SHARED, file), 'utf8')))
   }
@@ -28,22 +29,25 @@ function copy(to, change) {
 }
 
 // Runs a driver; its output goes to a file. Rejects when it does not end well, or within the time.
-async function drive(dir, args, env, seconds) {
-  const out = path.join(dir, `${args[0]}.out`)
+async function drive(world, dir, [program, ...args], env, seconds) {
+  const out = path.join(dir, `${program}.out`)
   const fd = fs.openSync(out, 'w')
-  const child = spawn(process.execPath, args, { cwd: dir, env: { ...process.env, ...env }, stdio: ['ignore', fd, fd] })
+  const child = spawn(process.execPath, [path.join(dir, program), ...args], {
+    cwd: dir, env: { ...process.env, ...env }, stdio: ['ignore', fd, fd],
+  })
+  world.closing.push(() => child.kill('SIGKILL'))
   fs.closeSync(fd)
   const late = setTimeout(() => child.kill('SIGKILL'), seconds * 1000)
   const how = await new Promise((done) => child.on('exit', (code, signal) => done(code ?? signal)))
   clearTimeout(late)
   const text = fs.readFileSync(out, 'utf8')
-  assert.equal(how, 0, `${args.join(' ')} ended with ${how}:\n${text.slice(-2000)}`)
+  assert.equal(how, 0, `${program} ended with ${how}:\n${text.slice(-2000)}`)
   return text
 }
 
 // acked.mjs prints "acked|unacked ID PATH NAME [sent N times]".
-async function acknowledged(dir, logs) {
-  const text = await drive(dir, ['acked.mjs', ...logs], {}, 60)
+async function acknowledged(world, dir, logs) {
+  const text = await drive(world, dir, ['acked.mjs', ...logs], {}, 60)
   return text.split('\n').map((line) => /^acked +(\S+) (\S+) (.*)$/.exec(line)).filter(Boolean)
     .map(([, id, where, what]) => ({ id, where, what }))
 }
@@ -55,15 +59,16 @@ function drivers(what, least, runs, heavy) {
   intakeOf({
     name: `../shared/clients: ${what}`, heavy, seconds: 240, direct: true,
     async run(t) {
-      const dir = copy(path.join(process.cwd(), 'shared', t.project), (text) => text.replaceAll('phc_test', t.token)
-        .replaceAll('wk_test', t.token))
+      const { world } = t
+      const keys = (text) => text.replaceAll('phc_test', t.token).replaceAll('wk_test', t.token)
+      const dir = copy(world, t.project, keys)
       const logs = path.join(dir, 'logs')
       for (const [driver, env] of runs) {
-        await drive(dir, [driver, 'shapes'], { TARGET: t.server.url, OUT: logs, ...env }, 200)
+        await drive(world, dir, [driver, 'shapes'], { TARGET: t.server.url, OUT: logs, ...env }, 200)
       }
       await sleep(200)
       const seen = fs.readdirSync(logs).filter((x) => x.endsWith('.jsonl'))
-      ids = await acknowledged(dir, seen.map((x) => path.join(logs, x)))
+      ids = await acknowledged(world, dir, seen.map((x) => path.join(logs, x)))
       assert.ok(ids.length >= least, `only ${ids.length} events were acknowledged`)
     },
     checkStore(db) {
@@ -79,7 +84,8 @@ function drivers(what, least, runs, heavy) {
     },
     async checkColumns() {
       const got = await this.server.query('select uuid from events', this.project)
-      assert.deepEqual(got.map((row) => row.uuid).sort(), this.stored.map((row) => id16(row.uuid)).sort(), 'logical rows')
+      const want = this.stored.map((row) => id16(row.uuid))
+      assert.deepEqual(got.map((row) => row.uuid).sort(), want.sort(), 'logical rows')
     },
   })
 }
@@ -93,14 +99,14 @@ if (there) {
   drivers('browser-others.mjs shapes, Segment', 20, [['browser-others.mjs', { ONLY: 'segment' }]], true)
   standalone('../shared/clients: clickhouse.mjs shapes', async (world) => {
     const { secret, url } = world.engine
-    const dir = copy(path.join(process.cwd(), 'shared', 'clickhouse'), (text) => text
+    const dir = copy(world, 'clickhouse', (text) => text
       .replaceAll("username: 'u', password: 'p', database: 'db'", `username: 'owner', password: '${secret}'`)
       .replaceAll('CREATE TABLE x', 'CREATE OR REPLACE TABLE x'))
     const client = createClient({ url, username: 'owner', password: secret })
     try {
       await client.command({ query: `CREATE TABLE events (a Int32, s String, d String, n Nullable(Float64))
         ENGINE = MergeTree ORDER BY a` })
-      const text = await drive(dir, ['clickhouse.mjs', 'shapes'], { TARGET: url, OUT: path.join(dir, 'logs') }, 60)
+      const text = await drive(world, dir, ['clickhouse.mjs', 'shapes'], { TARGET: url, OUT: path.join(dir, 'logs') }, 60)
       assert.doesNotMatch(text, /ClickHouseError/)
       assert.equal(text.match(/^#\d+ .* (GET|POST) \//gm).length, 8, 'its requests')
       const count = await client.query({ query: "SELECT countIf(s = 'ü😀') AS n FROM events", format: 'JSONEachRow' })

@@ -103,6 +103,9 @@ static void refuse(const struct capture_batch *b, int code, const struct err *e)
         }
         break;
     }
+    if (code == ERR_UNSUPPORTED_MEDIA_TYPE) {
+        http_add_header(b->req, "Accept-Encoding", SLICE("gzip, deflate")); /* RFC 7694, C43 */
+    }
     if (b->has_bad_index) {
         buf_printf(&extra, "\"index\":%u", b->bad_index);
     }

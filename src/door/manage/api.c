@@ -38,9 +38,13 @@ static bool not_found(struct http_request *req, const char *message)
     return false;
 }
 
-static bool no_store(const struct manage *m, struct http_request *req)
+bool manage_no_store(const struct manage *m, struct http_request *req)
 {
-    http_answer_error(req, ERR_NO_SPACE, m->store_cause, (struct slice){0});
+    /* The cause names files, and on TCP there are no keys yet to know the caller by. */
+    http_answer_error(req, ERR_NO_SPACE,
+                      http_on_unix_socket(req) ? m->store_cause
+                                               : "the server has no space left; nothing was stored",
+                      (struct slice){0});
     return false;
 }
 
@@ -55,7 +59,7 @@ static bool find_key(struct manage *m, struct http_request *req, const struct ke
         return true;
     }
     if (m->store == NULL && m->store_cause != NULL) {
-        return no_store(m, req);
+        return manage_no_store(m, req);
     }
     if (m->store == NULL || !http_bearer(req, &text)) {
         return refuse_key(req);
@@ -76,7 +80,7 @@ bool manage_may_project(struct manage *m, struct http_request *req, unsigned sco
         return false;
     }
     if (m->store == NULL && m->store_cause != NULL) {
-        return no_store(m, req);
+        return manage_no_store(m, req);
     }
     if (m->store != NULL) {
         who->project = control_project(store_control(m->store), http_path_part(req, 0));

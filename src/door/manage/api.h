@@ -18,6 +18,9 @@ struct manage_caller {
     const struct key *key;         /* NULL: the administrator, on the Unix socket */
 };
 
+/* The answer while the queue waits for space (m->store_cause); false. */
+bool manage_no_store(const struct manage *m, struct http_request *req);
+
 /* True: may ask; else answered (401, 403, 404). One of the scopes is enough; 0: any service key.
  * The first '*' of the path is the project. */
 bool manage_may_project(struct manage *m, struct http_request *req, unsigned scopes,

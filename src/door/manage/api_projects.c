@@ -57,7 +57,7 @@ void manage_projects_list(void *ctx, struct http_request *req)
     }
     bool all = who.key == NULL || (who.key->scopes & SCOPE_PROJECTS_ADMIN) != 0;
     if (m->store == NULL && m->store_cause != NULL) {
-        http_answer_error(req, ERR_NO_SPACE, m->store_cause, (struct slice){0});
+        (void)manage_no_store(m, req);
         return;
     }
     const struct control *c = m->store == NULL ? NULL : store_control(m->store);
@@ -136,9 +136,11 @@ void manage_projects_create(void *ctx, struct http_request *req)
         return;
     }
     if (m->store == NULL) {
-        bool waits = m->store_cause != NULL;
-        http_answer_error(req, waits ? ERR_NO_SPACE : ERR_NOT_FOUND,
-                          waits ? m->store_cause : "there is no queue here", (struct slice){0});
+        if (m->store_cause != NULL) {
+            (void)manage_no_store(m, req);
+        } else {
+            http_answer_error(req, ERR_NOT_FOUND, "there is no queue here", (struct slice){0});
+        }
         return;
     }
     if (manage_read_body(req, members, 2, &e) != 0) {

@@ -367,6 +367,12 @@ static void test_no_store(void **state)
     expect(k, "tms_x", "GET " P, NULL, 401, "unauthorized");
     expect(k, "", "GET /readyz", NULL, 200, "ready");
     expect(k, "", "GET /api/v1/status", NULL, 200, "\"sink\":null");
+    /* Why it could not be opened yet is for the administrator: it names files. */
+    k->manage.store_cause = "/srv/data/x: no space";
+    expect(k, "", "GET " P, NULL, 503, "/srv/data/x: no space");
+    expect(k, "", "POST " P, "{\"id\":\"a\"}", 503, "/srv/data/x: no space");
+    expect(k, "tms_x", "GET " P, NULL, 503, "\"the server has no space left; nothing was stored\"");
+    expect(k, "tms_x", "GET " P "/a", NULL, 503, "\"the server has no space left;");
 }
 
 #define test(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)

@@ -242,6 +242,8 @@ static void test_not_delivered(void **state)
     assert_int_equal(r.code, 252);
     r = judge(f, 200, "X-ClickHouse-Exception-Code: 469\r\n", "Code: 469. DB::Exception");
     assert_int_equal(r.verdict, SINK_UNKNOWN);
+    r = judge(f, 200, "X-ClickHouse-Exception-Code: 0\r\n", "");
+    assert_int_equal(r.verdict, SINK_UNKNOWN);
     r = judge(f, 200, "X-ClickHouse-Exception-Code: odd\r\n", "");
     assert_int_equal(r.verdict, SINK_UNKNOWN);
     r = judge(f, 200, "", "Code: 241. DB::Exception: Memory limit exceeded");

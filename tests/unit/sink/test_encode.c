@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -197,6 +198,71 @@ static void test_envelope(void **state)
 }
 
 /* Numbers keep their digits: they are text inside a String. */
+static void put_names(struct buf *out, const char *what, int from, int count)
+{
+    for (int i = from; i < from + count; i++) {
+        buf_printf(out, "%s\"n%06d\":\"%s\"", i == from ? "" : ",", i, what);
+    }
+}
+
+/* Contexts with very many names, of which some are in both, one of them spelt otherwise: the item's
+ * win, and it does not take time by the square. */
+static void test_large_contexts(void **state)
+{
+    enum { NAMES = 40000, SHARED = 10000 };
+    struct queue_row row = row_of("track", "");
+    struct buf text = {0};
+    struct buf envelope = {0};
+    struct buf out = {0};
+    struct slice name;
+    struct slice value;
+    size_t of_item = 0;
+    size_t of_batch = 0;
+    (void)state;
+    buf_put_cstr(&text, "{\"context\":{\"\\u006e000000\":\"item\",");
+    put_names(&text, "item", 1, NAMES - 1);
+    buf_put_cstr(&text, "}}");
+    buf_put_cstr(&envelope, "{\"context\":{");
+    put_names(&envelope, "b", 0, SHARED);
+    buf_put_cstr(&envelope, ",");
+    put_names(&envelope, "batch", NAMES, NAMES);
+    buf_put_cstr(&envelope, "}}");
+    row.ev.text = buf_slice(&text);
+    row.ev.envelope = buf_slice(&envelope);
+    clock_t before = clock();
+    encode(&row, &out);
+    assert_true(clock() - before < 2 * CLOCKS_PER_SEC);
+    struct slice context = slice_cstr(member(&out, "context"));
+    unsigned flaws;
+    struct err e = {0};
+    assert_int_equal(json_flaws(context, &flaws, &e), 0);
+    assert_int_equal(flaws, 0);
+    struct json_iter it = json_iter_object(context);
+    while (json_next_member(&it, &name, &value)) {
+        of_item += slice_eq(value, SLICE("\"item\""));
+        of_batch += slice_eq(value, SLICE("\"batch\""));
+    }
+    assert_int_equal(of_item, NAMES);
+    assert_int_equal(of_batch, NAMES);
+    assert_string_equal(member(&out, "raw"), "");
+    /* One without members. */
+    buf_clear(&text);
+    buf_put_cstr(&text, "{\"context\":{");
+    for (int i = 0; i < 4000; i++) {
+        buf_put_cstr(&text, "        ");
+    }
+    buf_put_cstr(&text, "}}");
+    row.ev.text = buf_slice(&text);
+    encode(&row, &out);
+    context = slice_cstr(member(&out, "context"));
+    assert_int_equal(json_flaws(context, &flaws, &e), 0);
+    assert_true(json_member(context, SLICE("n000000"), &value));
+    assert_true(slice_eq(value, SLICE("\"b\"")));
+    buf_free(&text);
+    buf_free(&envelope);
+    buf_free(&out);
+}
+
 static void test_c26_numbers(void **state)
 {
     static const char text[] = "{\"n\":9223372036854775808,\"m\":-0,\"z\":\"007\",\"f\":1.10,"
@@ -376,6 +442,7 @@ int main(void)
                                        cmocka_unit_test(test_posthog),
                                        cmocka_unit_test(test_segment_and_native),
                                        cmocka_unit_test(test_envelope),
+                                       cmocka_unit_test(test_large_contexts),
                                        cmocka_unit_test(test_c26_numbers),
                                        cmocka_unit_test(test_mended),
                                        cmocka_unit_test(test_not_mended),

@@ -472,11 +472,13 @@ static void test_more_projects_than_rows(void **state)
     }
     kit_run_sink(t, o);
     KIT_WAIT(kit_sends(t) >= 40);
+    size_t least = SIZE_MAX;
     assert_int_equal(pthread_mutex_lock(&t->lock), 0);
     for (int i = 0; i < 4; i++) {
-        assert_true(sent_rows[i] >= 15);
+        least = sent_rows[i] < least ? sent_rows[i] : least;
     }
     assert_int_equal(pthread_mutex_unlock(&t->lock), 0);
+    assert_true(least >= 15); /* of 20 */
     KIT_WAIT(kit_pending(t) == 0);
 }
 
@@ -645,9 +647,6 @@ int main(void)
                                        T(test_c49_not_prepared),
                                        T(test_refused_project),
                                        T(test_bad_row),
-                                       T(test_batch_sizes),
-                                       T(test_c55_smaller),
-                                       T(test_nobody_starves),
                                        T(test_batch_sizes),
                                        T(test_c55_smaller),
                                        T(test_nobody_starves),

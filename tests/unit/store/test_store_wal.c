@@ -75,16 +75,21 @@ static void wake(void *ctx)
 
 static void test_wal_limit_with_thread(void **state)
 {
-    for (int with_wake = 0; with_wake < 2; with_wake++) {
+    for (int kind = 0; kind < 3; kind++) {
+        bool with_wake = kind == 1;
+        bool finish = kind == 2; /* at the end turns wait by themselves, whatever was asked for */
         struct kit k;
         uint64_t n = 0, passes = metric_get(METRIC_STORE_CHECKPOINTS);
         kit_start(&k);
         atomic_store(&woken, 0);
         k.options.wal_bytes_max = 256 * 1024;
         k.options.threads = true;
-        k.options.wake = with_wake ? wake : NULL;
+        k.options.wake = with_wake || finish ? wake : NULL;
         k.options.wake_ctx = &woken;
         kit_reopen(&k);
+        if (finish) {
+            store_finish(k.s);
+        }
         static char text[20001];
         memset(text, 'w', sizeof text - 1);
         for (int i = 0; i < 100; i++) {
@@ -100,6 +105,7 @@ static void test_wal_limit_with_thread(void **state)
                 unsigned seen = atomic_load(&woken);
                 bool more = kit_turn(&k);
                 assert_true(os_clock_mono_ns() < until);
+                assert_true(!finish || more || j.told != 0);
                 if (with_wake && j.told == 0) {
                     assert_false(more);
                     while (atomic_load(&woken) == seen && atomic_load(&woken) == 0) {
