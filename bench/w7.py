@@ -28,6 +28,7 @@ import run as r
 WIDTH = 64
 POLL_S = 0.1
 DRAIN_S = 600  # no drain takes longer
+SERIES_MAX = 30
 MS_QUEUED = 1796040000000  # of the templates' first event (capture_prefill.c)
 PER_MS = 100
 
@@ -138,9 +139,12 @@ class Watch(threading.Thread):
         return (last[2] - first[2]) / max(1e-9, last[0] - first[0])
 
     def series(self):
-        depth = ",".join(f"{queued / 1e3:.0f}" for queued, _ in self.seconds)
-        age = ",".join(f"{oldest:.1f}" for _, oldest in self.seconds)
-        return {"depth_k": depth, "oldest_s": age}
+        """A figure a second; of a long run every second or third one, ..., and the last."""
+        every = -(-len(self.seconds) // SERIES_MAX)
+        shown = self.seconds[:-1:every] + self.seconds[-1:]
+        return {"every_s": str(every),
+                "depth_k": ",".join(f"{queued / 1e3:.0f}" for queued, _ in shown),
+                "oldest_s": ",".join(f"{oldest:.0f}" for _, oldest in shown)}
 
 
 def new_server(run, into, quarantined, engine):
@@ -282,7 +286,7 @@ def print_lines(run):
             if mode != "intake":
                 words.append(f"ratio_p99={r.spread(over(p99, plain_p99))}")
         last = run.done[mode, aside][-1][1]
-        words += [f"{key}={last[key]}" for key in ("depth_k", "oldest_s") if key in last]
+        words += [f"{key}={last[key]}" for key in ("every_s", "depth_k", "oldest_s") if key in last]
         line = " ".join(words)
         print(line, flush=True)
         run.results.append({"mode": mode, "quarantined": bool(aside), "line": line,

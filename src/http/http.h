@@ -71,6 +71,7 @@ struct http_route {
     http_fn *on_head;        /* may be NULL */
     http_fn *on_request;
     void *ctx;
+    bool no_head;   /* its GET changes something: HEAD, which must not, is 405 */
     bool slash_too; /* the path is also this route with one '/' behind it */
     bool cors; /* any web page may ask: the Origin is echoed on every answer of this route, errors
                        too, and OPTIONS is answered by the front (http.h, CORS) */

@@ -33,9 +33,9 @@ enum http_method http_method_of(struct slice token)
     return HTTP_OTHER;
 }
 
-static unsigned with_head(unsigned methods)
+static unsigned methods_of(const struct http_route *r)
 {
-    return (methods & HTTP_GET) != 0 ? methods | HTTP_HEAD : methods;
+    return (r->methods & HTTP_GET) != 0 && !r->no_head ? r->methods | HTTP_HEAD : r->methods;
 }
 
 void http_allow_text(unsigned methods, struct buf *out)
@@ -43,7 +43,7 @@ void http_allow_text(unsigned methods, struct buf *out)
     const char *between = "";
 
     for (size_t i = 0; i < METHODS_KNOWN; i++) {
-        if ((with_head(methods) & methods_known[i].method) != 0) {
+        if ((methods & methods_known[i].method) != 0) {
             buf_put_cstr(out, between);
             buf_put_cstr(out, methods_known[i].name);
             between = ", ";
@@ -176,13 +176,13 @@ static void look(struct http_request *req, bool literal, struct found *f)
             continue;
         }
         f->of_path = f->of_path == NULL ? r : f->of_path;
-        f->methods |= with_head(r->methods);
+        f->methods |= methods_of(r);
         if (r->cors) {
             f->methods |= HTTP_OPTIONS;
         }
         if (r->cors && req->method == HTTP_OPTIONS) {
             f->of_method = f->of_method == NULL ? r : f->of_method;
-        } else if ((with_head(r->methods) & req->method) != 0) {
+        } else if ((methods_of(r) & req->method) != 0) {
             f->of_method = r;
             req->parts = p->parts;
             return;

@@ -20,11 +20,14 @@ bool api_call(const struct client_target *target, const struct client_request *r
     if (r == 0) {
         r = client_do(client, req, answer, &e);
     }
+    bool stopped = r == ERR_REFUSED; /* by the sink, which has said why */
     if (r == 0 && (answer->status < 200 || answer->status > 299)) {
         r = client_refusal(client, answer, &e);
     }
     if (r != 0) {
-        output_error(target->verb, "%s", e.text);
+        if (!stopped) {
+            output_error(target->verb, "%s", e.text);
+        }
         *code = r == ERR_USAGE ? EXIT_USAGE : EXIT_FAILED;
         client_answer_free(answer);
     }

@@ -18,11 +18,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define CHILD_PARENT_FD     3
-#define CHILD_PAUSE_MS_MIN  1000u
-#define CHILD_PAUSE_MS_MAX  30000u
-#define CHILD_HEALTHY_MS    60000u /* having run that long, the next pause is the shortest again */
-#define CHILD_STOP_MS       7000u  /* from SIGTERM to SIGKILL */
+#define CHILD_PARENT_FD    3
+#define CHILD_PAUSE_MS_MIN 1000u
+#define CHILD_PAUSE_MS_MAX 30000u
+/* Having run that long, the next pause is the shortest again. Shorter than the engine lets a query
+ * go on that does not end (FRONT_STUCK_MS): whoever asks such queries must not make pauses long. */
+#define CHILD_HEALTHY_MS    15000u
+#define CHILD_STOP_MS       7000u /* from SIGTERM to SIGKILL */
 #define CHILD_EXIT_TEXT_MAX 80u
 
 /* X(symbol, name in status) */

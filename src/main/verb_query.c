@@ -1,5 +1,7 @@
 /* tallyman query: SQL over the delivered events of one project. A table on a terminal, else one
- * JSON object a row; NDJSON and CSV go through as the server makes them. */
+ * JSON object a row. JSON, NDJSON and CSV go through as the server makes them and as they come,
+ * however much it is; what was printed before an answer broke off is followed by an error and exit
+ * code 1. A table is made in memory. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -72,8 +74,24 @@ static bool print_table(struct slice body)
     return table_end(&t) && ok && !it.bad;
 }
 
+/* What was written last, for the line's end behind it. */
+struct passing {
+    char last;
+};
+
+static bool pass(void *ctx, struct slice bytes)
+{
+    struct passing *p = ctx;
+    if (bytes.len > 0) {
+        p->last = bytes.ptr[bytes.len - 1];
+        output_put(bytes);
+    }
+    return output_flush();
+}
+
 static int run(const struct query_verb *q, const char *sql)
 {
+    struct passing passing = {.last = '\n'};
     struct client_answer answer;
     struct buf path = {0};
     struct buf body = {0};
@@ -91,16 +109,16 @@ static int run(const struct query_verb *q, const char *sql)
         output_error(VERB, "out of memory");
         code = EXIT_FAILED;
     } else {
-        const struct client_request req = {
-            .path = path.ptr, .post = true, .body = buf_slice(&body), .repeatable = true};
+        const struct client_request req = {.path = path.ptr,
+                                           .post = true,
+                                           .body = buf_slice(&body),
+                                           .repeatable = true,
+                                           .sink = table ? NULL : pass,
+                                           .sink_ctx = &passing};
         if (api_call(&q->target, &req, &answer, &code)) {
-            struct slice text = buf_slice(&answer.body);
             if (!table) {
-                output_put(text);
-                if (text.len > 0 && text.ptr[text.len - 1] != '\n') {
-                    output_put(SLICE("\n"));
-                }
-            } else if (!print_table(text)) {
+                output_put(passing.last == '\n' ? SLICE("") : SLICE("\n"));
+            } else if (!print_table(buf_slice(&answer.body))) {
                 output_error(VERB, "the answer is not what this program understands");
                 code = EXIT_FAILED;
             }

@@ -4,7 +4,8 @@
  *   retry, unknown    the position is stored behind the batch; the same bytes again after the
  *                     backoff. After BATCH_TRIES_MAX tries that do not blame the destination as a
  *                     whole the batch is let go: its rows are ready again, and its projects are
- *                     sent alone, so that one row that always fails holds up nobody else's
+ *                     sent alone, so that one row that always fails holds up nobody else's. One
+ *                     that is sent alone already has one try, where the far side gave a reason
  *   retry, smaller    let go after a few tries; the next batches have half the rows
  *   rejected          each project's rows alone; refused ones wait for their own schedule
  *
@@ -88,6 +89,13 @@ static void let_go(struct sink *k, const struct sink_result *r)
     batch_thaw(k);
 }
 
+/* The far side named a reason, which is not that it is busy, full or not ready: a project that is
+ * sent alone may have brought it about, and others need not wait for the end of its tries. */
+static bool answers_for_rows(const struct sink_result *r)
+{
+    return r->code > 0 && r->retry_ms == 0 && !r->prepare && !r->smaller;
+}
+
 static void on_failed(struct sink *k, const struct sink_result *r)
 {
     struct batch *b = &k->batch;
@@ -102,13 +110,17 @@ static void on_failed(struct sink *k, const struct sink_result *r)
     if (smaller) {
         sink_wait_least(k); /* what comes next is another request */
         uint32_t half = (uint32_t)(b->rows.count / 2);
-        if (b->solo != 0) {
+        if (b->solo != 0) { /* its rows may be of a kind of their own: nobody else pays for them */
             solo_set_limit(k, b->solo, half);
+        } else {
+            k->limit_max = half;
+            k->limit = half;
+            k->successes = 0;
         }
-        k->limit_max = half;
-        k->limit = half;
-        k->successes = 0;
         batch_thaw(k);
+    } else if (b->solo != 0 && answers_for_rows(r)) {
+        sink_wait_least(k); /* the project has a backoff of its own */
+        let_go(k, r);
     } else if (b->tries >= BATCH_TRIES_MAX && !r->prepare) {
         let_go(k, r);
     }

@@ -114,12 +114,11 @@ void account_add_event(struct store *s, struct account_project *p, int64_t bytes
     s->account.job.receipts++;
 }
 
-void account_remove_events(struct store *s, struct account_project *p, int64_t events,
-                           int64_t bytes)
+void account_remove_event(struct store *s, struct account_project *p, int64_t bytes)
 {
-    p->d_events -= events;
+    p->d_events--;
     p->d_bytes -= bytes;
-    s->account.job.pending_events -= events;
+    s->account.job.pending_events--;
     s->account.job.pending_bytes -= bytes;
 }
 

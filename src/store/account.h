@@ -40,8 +40,7 @@ int account_room(struct store *s, const struct account_project *p, uint64_t byte
                  struct err *e) MUST_CHECK;
 
 void account_add_event(struct store *s, struct account_project *p, int64_t bytes);
-void account_remove_events(struct store *s, struct account_project *p, int64_t events,
-                           int64_t bytes);
+void account_remove_event(struct store *s, struct account_project *p, int64_t bytes);
 /* kept: its text is stored too. */
 void account_add_rejected(struct store *s, struct account_project *p, bool kept, int64_t bytes);
 

@@ -13,7 +13,9 @@
 #include "store/receipts.h"
 #include "store/store.h"
 
-/* X(symbol, text): the statements of the write connection, kept prepared. */
+/* X(symbol, text): the statements of the write connection, kept prepared. EVENT_ADD says OR FAIL,
+ * not the usual ABORT: for a statement with a trigger, ABORT keeps copies of every page it changes,
+ * to undo it alone; here the job's savepoint undoes it. */
 #define STORE_STATEMENTS(X)                                                                      \
     X(BEGIN, "BEGIN IMMEDIATE")                                                                  \
     X(COMMIT, "COMMIT")                                                                          \
@@ -23,12 +25,11 @@
     X(ROLLBACK_TO, "ROLLBACK TO job")                                                            \
     X(NEXT_ID, "UPDATE meta SET value = ?1 WHERE name = 'next_event_id'")                        \
     X(EVENT_ADD,                                                                                 \
-      "INSERT INTO events(id, project, uuid, received_ms, timestamp_us, timestamp_sent_us,"      \
-      " sent_at_ms, time_note, type, event, distinct_id, anonymous_id, session_id, source,"      \
-      " message_id, library, library_version, envelope, text)"                                   \
+      "INSERT OR FAIL INTO events(id, project, uuid, received_ms, timestamp_us,"                 \
+      " timestamp_sent_us, sent_at_ms, time_note, type, event, distinct_id, anonymous_id,"       \
+      " session_id, source, message_id, library, library_version, envelope, text)"               \
       " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19)")             \
-    X(EVENTS_SIZE, "SELECT count(*), ifnull(sum(length(text) + length(envelope)), 0),"           \
-                   " ifnull(min(project), 0), ifnull(max(project), 0) FROM events"               \
+    X(EVENTS_SIZE, "SELECT project, length(text) + length(envelope) FROM events"                 \
                    " WHERE id BETWEEN ?1 AND ?2")                                                \
     X(EVENTS_REMOVE, "DELETE FROM events WHERE id BETWEEN ?1 AND ?2")                            \
     X(RECENT_ADD, "INSERT INTO receipts_recent(event_id, project, uuid) VALUES(?1, ?2, ?3)")     \

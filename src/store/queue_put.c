@@ -121,87 +121,69 @@ static size_t run_end(const int64_t *ids, size_t n, size_t first)
     return end;
 }
 
-/* What is queued of a run of ids. */
-struct delivered {
-    int64_t events, bytes;
-    int64_t project;
-    bool several; /* projects */
-};
+static int record_success(struct store *s, struct account_project *p, int64_t now_ms, struct err *e)
+{
+    struct sqlite3_stmt *st = s->st[ST_SUCCESS];
 
-static int look_up(struct store *s, int64_t from, int64_t to, struct delivered *d, struct err *e)
+    p->success = true; /* once a job and project */
+    db_bind_int(st, 1, p->id);
+    db_bind_int(st, 2, now_ms);
+    return db_run(st, "record a delivery", e);
+}
+
+/* Counts what is queued of a run of ids, whosoever events they are; *any: there are some. */
+static int count_run(struct store *s, int64_t from, int64_t to, int64_t now_ms, bool *any,
+                     struct err *e)
 {
     struct sqlite3_stmt *st = s->st[ST_EVENTS_SIZE];
     int r;
 
+    *any = false;
     db_bind_int(st, 1, from);
     db_bind_int(st, 2, to);
-    r = db_step(st, "look up delivered events", e);
-    if (r < 0) {
-        return r;
-    }
-    ensure(r > 0);
-    *d = (struct delivered){.events = sqlite3_column_int64(st, 0),
-                            .bytes = sqlite3_column_int64(st, 1),
-                            .project = sqlite3_column_int64(st, 2)};
-    d->several = d->events > 1 && d->project != sqlite3_column_int64(st, 3);
-    sqlite3_reset(st);
-    return 0;
-}
-
-static int record_success(struct store *s, int64_t project, int64_t now_ms, struct err *e)
-{
-    db_bind_int(s->st[ST_SUCCESS], 1, project);
-    db_bind_int(s->st[ST_SUCCESS], 2, now_ms);
-    return db_run(s->st[ST_SUCCESS], "record a delivery", e);
-}
-
-/* Removes the events with ids from..to, all of them delivered, by one statement if they are of one
- * project, else by halves. */
-static int remove_run(struct store *s, int64_t from, int64_t to, int64_t now_ms, struct err *e)
-{
-    struct account_project *p;
-    struct delivered d;
-    int r = look_up(s, from, to, &d, e);
-
-    if (r < 0 || d.events == 0) {
-        return r;
-    }
-    if (d.several) {
-        int64_t middle = from + (to - from) / 2;
-        r = remove_run(s, from, middle, now_ms, e);
-        return r < 0 ? r : remove_run(s, middle + 1, to, now_ms, e);
-    }
-    r = account_project(s, d.project, &p, e);
-    if (r < 0) {
-        return r;
-    }
-    db_bind_int(s->st[ST_EVENTS_REMOVE], 1, from);
-    db_bind_int(s->st[ST_EVENTS_REMOVE], 2, to);
-    r = db_run(s->st[ST_EVENTS_REMOVE], "remove delivered events", e);
-    if (r < 0) {
-        return r;
-    }
-    account_remove_events(s, p, d.events, d.bytes);
-    if (!p->success) {
-        p->success = true; /* once a job and project */
-        r = record_success(s, d.project, now_ms, e);
+    while ((r = db_step(st, "look up delivered events", e)) > 0) {
+        struct account_project *p;
+        int64_t bytes = sqlite3_column_int64(st, 1);
+        *any = true;
+        r = account_project(s, sqlite3_column_int64(st, 0), &p, e);
+        if (r == 0) {
+            account_remove_event(s, p, bytes);
+            r = p->success ? 0 : record_success(s, p, now_ms, e);
+        }
+        if (r < 0) {
+            sqlite3_reset(st);
+            return r;
+        }
     }
     return r;
 }
 
+/* Two statements for all ids that follow one another; those not queued any more are passed over. */
+static int remove_run(struct store *s, int64_t from, int64_t to, int64_t now_ms, struct err *e)
+{
+    struct sqlite3_stmt *st = s->st[ST_EVENTS_REMOVE];
+    bool any;
+    int r = count_run(s, from, to, now_ms, &any, e);
+
+    if (r < 0 || !any) {
+        return r;
+    }
+    db_bind_int(st, 1, from);
+    db_bind_int(st, 2, to);
+    return db_run(st, "remove delivered events", e);
+}
+
 int queue_delivered(struct store *s, const int64_t *ids, size_t n, int64_t now_ms, struct err *e)
 {
+    int r = 0;
+
     ensure(s->in_job);
     ensure(n <= QUEUE_SLICE);
-    for (size_t i = 0, end; i < n; i = end) {
-        int r;
+    for (size_t i = 0, end; r == 0 && i < n; i = end) {
         end = run_end(ids, n, i);
         r = remove_run(s, ids[i], ids[end - 1], now_ms, e);
-        if (r < 0) {
-            return r;
-        }
     }
-    return 0;
+    return r;
 }
 
 int queue_set_cursor(struct store *s, const struct queue_cursor *c, struct err *e)

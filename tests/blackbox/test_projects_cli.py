@@ -7,13 +7,15 @@ import json
 import os
 import pathlib
 import shutil
+import signal
+import subprocess
 import tempfile
 import uuid
 
 import pytest
 
 from capture_kit import Door, assert_sound, environment, serving, wait
-from conftest import ROOT, Server, tallyman
+from conftest import BINARY, ROOT, Server, tallyman
 from fake_clickhouse import Error
 
 ALL_SCOPES = ["artifacts:read", "artifacts:release", "events:edit", "events:read", "events:write", "projects:admin", "query:read"]
@@ -437,6 +439,26 @@ def test_query_sees_one_project(engine, asked):
                 assert b"root:" not in answer.body
     got = engine.call("POST", asked.api + "/query", {"sql": f"select count() as n from events where project != '{asked.name}'"})
     assert got.json["data"] == [{"n": 0}]
+
+
+def test_large_answers(make_server):
+    """Proves: an answer up to the server's own limit is printed whole, as it comes; a reader that has enough ends the verb quietly."""
+    server = make_server(env=environment())
+    door = Door(server)
+    project = door.project(fresh())
+    wait(lambda: door.call("POST", project.api + "/query", {"sql": "select 1"}).status == 200, "the engine")
+    cli = Cli(server)
+    sql = "select number, repeat('x', 200) as x from numbers(100000)"
+    for form, lines in (("ndjson", 100000), ("csv", 100001)):
+        out = cli("query", sql, "--project", project.name, "--format", form)
+        assert out.count("\n") == lines and len(out) > 17 << 20  # more than the client keeps in memory
+    assert json.loads(cli("query", sql, "--project", project.name, "--format", "json"))["rows"] == 100000
+    assert "larger than" in cli("query", sql, "--project", project.name, "--format", "table", want=1)
+    with subprocess.Popen([BINARY, "query", "--data", str(server.data), "--project", project.name, sql], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline().startswith(b'{"number":')
+        process.stdout.close()
+        assert process.stderr.read() == b"" and process.wait(30) in (141, -signal.SIGPIPE)  # 141 to a shell
 
 
 def test_engine_off(make_server):

@@ -73,6 +73,7 @@ async function throughIntake(intake) {
 function report() {
   const all = world.all ?? []
   for (const t of all.filter((x) => !x.done)) t.failures.push('not run to its end')
+  if (all.length === 0) trouble.push('no test was chosen')
   const failed = all.filter((t) => t.failures.length > 0)
   for (const t of all) {
     console.log(`${t.failures.length > 0 ? 'FAIL' : 'ok  '} ${t.name} (${((t.took ?? 0) / 1000).toFixed(1)} s)`)

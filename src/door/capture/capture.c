@@ -152,6 +152,7 @@ void capture_routes(struct capture *c, struct http_route *out)
                                 .on_head = on_events_head,
                                 .on_request = on_events,
                                 .ctx = &c->at[i],
+                                .no_head = true,
                                 .slash_too = true,
                                 .cors = !native};
     }

@@ -237,13 +237,6 @@ static int check(const struct capture *c, struct http_request *req, enum capture
 void capture_check_head(struct capture *c, struct http_request *req, enum capture_dialect dialect)
 {
     struct err e = {0};
-    if (http_method(req) == HTTP_HEAD) {
-        /* It would store events, and HEAD must change nothing. */
-        http_add_header(req, "Allow", SLICE("GET, POST, OPTIONS"));
-        capture_refuse(req, dialect, ERR_METHOD_NOT_ALLOWED, "events come by GET or POST",
-                       (struct slice){0});
-        return;
-    }
     int r = c->store == NULL
                 ? err_set(&e, ERR_NO_SPACE, "the queue waits for space; nothing was stored")
                 : check(c, req, dialect, &e);

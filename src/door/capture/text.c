@@ -28,9 +28,9 @@ static struct slice cut(struct slice s, size_t chars_max)
     return s;
 }
 
-/* What is sound of a text is found piece by piece. A look for NUL goes past bytes that are no UTF-8,
- * and the other way round, so the next NUL is remembered: a text that has many of either, from
- * somebody without a key, is looked at once and not once for each. */
+/* What is sound of a text is found piece by piece. A look for NUL goes past bytes that are no
+ * UTF-8, and the other way round, so the next NUL is remembered: a text that has many of either,
+ * from somebody without a key, is looked at once and not once for each. */
 struct seam {
     struct slice rest;
     const char *nul; /* the first one of rest, or its end */

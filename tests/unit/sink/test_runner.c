@@ -417,6 +417,73 @@ static void test_nobody_starves(void **state)
     assert_taken(t, other, 500, 1);
 }
 
+/* Refused once, so that its project is sent alone; too large from then on. */
+static void play_too_large(struct kit *t, struct slice body, size_t count, struct sink_result *r)
+{
+    (void)count;
+    if (kit_has(body, 0, t->bad_id)) {
+        *r = (struct sink_result){.verdict = SINK_RETRY, .smaller = true, .text = "too large"};
+        if (t->left > 0) {
+            t->left--;
+            *r = (struct sink_result){.verdict = SINK_REJECTED, .text = "rows refused"};
+        }
+    }
+}
+
+/* What is too large in a project that is sent alone makes nobody else's batches small. */
+static void test_large_rows_alone(void **state)
+{
+    struct kit *t = *state;
+    struct sink_options o = kit_options;
+    o.backoff_min_ms = 5;
+    o.backoff_max_ms = 10;
+    t->bad_id = kit_put(t, 0, 100);
+    t->left = 1;
+    t->play = play_too_large;
+    kit_run_sink(t, o);
+    KIT_WAIT(kit_sends(t) >= 8);
+    (void)kit_put(t, 1, 6000);
+    KIT_WAIT(kit_pending(t) <= 100);
+    size_t most = 0;
+    assert_int_equal(pthread_mutex_lock(&t->lock), 0);
+    for (unsigned i = 0; i < t->sends; i++) {
+        most = t->seen[i].count > most ? t->seen[i].count : most;
+    }
+    t->play = NULL;
+    assert_int_equal(pthread_mutex_unlock(&t->lock), 0);
+    assert_true(most >= 500);
+    KIT_WAIT(kit_pending(t) == 0);
+}
+
+static void play_no_reason_known(struct kit *t, struct slice body, size_t count,
+                                 struct sink_result *r)
+{
+    (void)count;
+    if (kit_has(body, 0, t->bad_id)) {
+        *r = (struct sink_result){.verdict = SINK_RETRY, .code = 6, .text = "refused (code 6)"};
+    }
+}
+
+/* A row that fails with a code which says nothing costs the others one short wait at a time. */
+static void test_failing_alone(void **state)
+{
+    struct kit *t = *state;
+    char why[200];
+    struct sink_options o = kit_options;
+    o.backoff_max_ms = 5000;
+    t->bad_id = kit_put(t, 0, 1);
+    t->play = play_no_reason_known;
+    kit_run_sink(t, o);
+    KIT_WAIT(kit_sends(t) >= 10); /* five in common, five alone */
+    uint64_t before = kit_now_ns();
+    int64_t other = kit_put(t, 1, 1);
+    KIT_WAIT(kit_pending(t) == 1);
+    assert_true(kit_now_ns() - before < UINT64_C(2000000000));
+    assert_taken(t, other, 1, 1);
+    sink_project_error(t->sink, t->project[0], why);
+    assert_string_equal(why, "refused (code 6)");
+}
+
 /* Rows that went out, by project, and how many batches in a row were one project's. */
 static size_t sent_rows[PROJECTS_MAX];
 static unsigned in_a_row, most_in_a_row;
@@ -650,6 +717,8 @@ int main(void)
                                        T(test_batch_sizes),
                                        T(test_c55_smaller),
                                        T(test_nobody_starves),
+                                       T(test_large_rows_alone),
+                                       T(test_failing_alone),
                                        T(test_alone_in_turn),
                                        T(test_more_projects_than_rows),
                                        T(test_position_is_stored),

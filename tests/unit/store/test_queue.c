@@ -43,6 +43,46 @@ static void test_life(void **state)
     (void)state;
 }
 
+/* Delivered ids that follow one another are removed together, whatever projects they are of; gaps
+ * stay, and those that are gone already are passed over. */
+static void test_delivered_runs(void **state)
+{
+    enum { EVENTS = 60 };
+    struct kit k;
+    struct kit_job j;
+    struct queue_project_status st;
+    int64_t ids[EVENTS];
+    size_t n = 0;
+    kit_start(&k);
+    kit_job_init(&j, STORE_SMALL);
+    for (size_t i = 0; i < EVENTS; i++) {
+        j.ev[j.count++] = kit_event(i % 3 == 0 ? k.alpha : k.beta, i, "0123456789" + i % 10);
+    }
+    store_submit(k.s, &j.job);
+    kit_turns(&k);
+    assert_int_equal(j.code, 0);
+    assert_int_equal(kit_deliver(&k, &j.receipt[5].event_id, 1), 0);
+    for (size_t i = 0; i < EVENTS; i++) {
+        if (i != 20 && i != 33) {
+            ids[n++] = j.receipt[i].event_id;
+        }
+    }
+    assert_int_equal(kit_deliver(&k, ids, n), 0);
+    kit_check(&k);
+    assert_int_equal(queue_project_status(k.reader, k.alpha, &st, &k.e), 0);
+    assert_int_equal(st.pending, 1);
+    assert_int_equal(st.pending_bytes, 7); /* of the 33rd */
+    assert_int_equal(st.last_success_ms, KIT_NOW + 5);
+    assert_int_equal(queue_project_status(k.reader, k.beta, &st, &k.e), 0);
+    assert_int_equal(st.pending, 1);
+    assert_int_equal(st.pending_bytes, 10);
+    assert_int_equal(st.last_success_ms, KIT_NOW + 5);
+    assert_int_equal(kit_number(&k, "SELECT sum(id) FROM delivery_ready"),
+                     j.receipt[20].event_id + j.receipt[33].event_id);
+    kit_end(&k);
+    (void)state;
+}
+
 /* Ids are never given twice, not even those of events that are gone. */
 static void test_ids_are_not_used_again(void **state)
 {
@@ -411,6 +451,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_life),
+        cmocka_unit_test(test_delivered_runs),
         cmocka_unit_test(test_ids_are_not_used_again),
         cmocka_unit_test(test_fields),
         cmocka_unit_test(test_repeats_in_flight),
