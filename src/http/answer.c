@@ -296,6 +296,8 @@ struct slice http_answer_too_many(void)
                  "Content-Type: application/json\r\n"
                  "Content-Length: 65\r\n"
                  "Retry-After: 1\r\n"
+                 "Access-Control-Allow-Origin: *\r\n"
+                 "Access-Control-Expose-Headers: Retry-After\r\n"
                  "Connection: close\r\n"
                  "\r\n"
                  "{\"error\":\"overloaded\",\"message\":\"Too many connections are open.\"}");

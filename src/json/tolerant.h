@@ -41,11 +41,11 @@ int json_flaws(struct slice value, unsigned *flaws, struct err *e) MUST_CHECK;
 /* Appends the value as JSON that every strict reader takes with the same meaning as far as there is
  * one: lone surrogates and invalid UTF-8 become U+FFFD, raw controls their escapes, of repeated
  * names the last stays (at the place of the last); NUL escapes stay, and numbers unless they are no
- * finite double, or integers below -2^63 or above 2^64 - 1: ClickHouse's reader takes the whole text
- * for invalid then. Those become strings of the same digits. Other text comes out byte for byte;
- * white space stays. An ill-formed sequence of bytes is one U+FFFD
- * (Unicode's maximal subparts). Errors as json_flaws, and ERR_NO_MEMORY when out is full; out->len
- * is then as it was. */
+ * finite double, or integers below -2^63 or above 2^64 - 1: ClickHouse's reader takes the whole
+ * text for invalid then. Those become strings of the same digits. Other text comes out byte for
+ * byte; white space stays. An ill-formed sequence of bytes is one U+FFFD (Unicode's maximal
+ * subparts). Errors as json_flaws, and ERR_NO_MEMORY when out is full; out->len is then as it
+ * was. */
 int json_mend(struct slice value, struct buf *out, struct err *e) MUST_CHECK;
 
 #endif

@@ -35,8 +35,8 @@ struct table {
 };
 void table_begin(struct table *t, size_t columns);
 void table_cell(struct table *t, struct slice text);
-/* Cells as api_put_shown makes them. Of a member: empty when it is absent or null; an array's elements
- * with commas between them. */
+/* Cells as api_put_shown makes them. Of a member: empty when it is absent or null; an array's
+ * elements with commas between them. */
 void table_cell_value(struct table *t, struct slice value);
 void table_cell_member(struct table *t, struct slice object, const char *name);
 /* Prints and releases. False without memory. */

@@ -320,6 +320,9 @@ static int run(struct serve *sv, const struct config *c, struct err *e)
         }
     }
     set_wake(sv, NULL);
+    if (sv->capture != NULL) {
+        capture_detach(sv->capture);
+    }
     if (sv->server != NULL) {
         http_free(sv->server);
     }

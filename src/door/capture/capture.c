@@ -112,6 +112,12 @@ void capture_attach(struct capture *c, struct store *store)
     c->control = store_control(store);
 }
 
+void capture_detach(struct capture *c)
+{
+    c->store = NULL;
+    c->control = NULL;
+}
+
 void capture_free(struct capture *c)
 {
     if (c != NULL) {

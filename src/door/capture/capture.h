@@ -28,6 +28,8 @@ struct capture_options {
 struct capture *capture_new(struct store *store, const struct capture_options *options,
                             void (*on_committed)(void *ctx), void *ctx);
 void capture_attach(struct capture *c, struct store *store);
+/* The loop has ended: what workers still bring is answered as by a store that is busy. */
+void capture_detach(struct capture *c);
 void capture_free(struct capture *c);
 
 /* The routes, for the table of the server: how many, and the n-th one. */

@@ -186,7 +186,8 @@ static void submit(struct capture_batch *b)
 void capture_finish(struct capture_batch *b)
 {
     struct err e = {0};
-    int r = resolve(b, &e);
+    int r = b->c->store == NULL ? err_set(&e, ERR_STORE_BUSY, "the server is stopping")
+                                : resolve(b, &e);
     for (size_t i = 0; r == 0 && i < b->count; i++) {
         check_size(b, &b->event[i]);
         r = identify(b, &b->event[i], &e);

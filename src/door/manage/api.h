@@ -68,7 +68,8 @@ struct manage_delivery {
     char error[200]; /* why rows do not go out now */
     struct queue_project_status status;
 };
-void manage_delivery_begin(struct manage *m, int64_t project, struct manage_delivery *d);
+void manage_delivery_begin(struct manage *m, const struct http_request *req, int64_t project,
+                           struct manage_delivery *d);
 /* Any thread; blocks. */
 int manage_delivery_read(const char *data, struct manage_delivery *d, struct err *e) MUST_CHECK;
 void manage_put_delivery(struct buf *b, const struct manage_delivery *d); /* one JSON object */

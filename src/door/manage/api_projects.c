@@ -219,7 +219,7 @@ void manage_project_show(void *ctx, struct http_request *req)
         return;
     }
     s->m = m;
-    manage_delivery_begin(m, who.project->id, &s->delivery);
+    manage_delivery_begin(m, req, who.project->id, &s->delivery);
     if (!http_work(req, show_work, show_done, s)) {
         manage_overloaded(req, "too much work is waiting");
     }

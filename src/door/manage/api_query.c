@@ -347,6 +347,6 @@ void manage_query_request(void *ctx, struct http_request *req)
     static_assert(sizeof q->project == sizeof who.project->name, "a name fits");
     memcpy(q->project, who.project->name, sizeof q->project);
     ensure(q->project[0] != '\0'); /* without one the engine would answer as to its owner */
-    manage_delivery_begin(m, who.project->id, &q->delivery);
+    manage_delivery_begin(m, req, who.project->id, &q->delivery);
     enter(q);
 }

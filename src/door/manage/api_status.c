@@ -17,8 +17,13 @@
 
 /* ---- delivery of a project ---- */
 
-void manage_delivery_begin(struct manage *m, int64_t project, struct manage_delivery *d)
+/* What ails the destination as a whole names paths and URLs: that is for the administrator. */
+void manage_delivery_begin(struct manage *m, const struct http_request *req, int64_t project,
+                           struct manage_delivery *d)
 {
+    static const char fixed[] =
+        "the destination does not take events at present; the instance's status says why";
+
     struct sink_status st = {0};
 
     *d = (struct manage_delivery){.project = project, .enabled = m->sink != NULL};
@@ -33,7 +38,12 @@ void manage_delivery_begin(struct manage *m, int64_t project, struct manage_deli
     if (d->error[0] == '\0') {
         sink_get_status(m->sink, &st);
         static_assert(sizeof st.error <= sizeof d->error, "an error fits");
-        memcpy(d->error, st.error, sizeof st.error);
+        static_assert(sizeof fixed <= sizeof d->error, "a text fits");
+        if (http_on_unix_socket(req)) {
+            memcpy(d->error, st.error, sizeof st.error);
+        } else if (st.error[0] != '\0') {
+            memcpy(d->error, fixed, sizeof fixed);
+        }
     }
     d->error[sizeof d->error - 1] = '\0';
 }
@@ -132,7 +142,7 @@ void manage_project_status(void *ctx, struct http_request *req)
         return;
     }
     a->m = m;
-    manage_delivery_begin(m, who.project->id, &a->delivery);
+    manage_delivery_begin(m, req, who.project->id, &a->delivery);
     if (!http_work(req, ask_work, ask_done, a)) {
         manage_overloaded(req, "too much work is waiting");
     }
