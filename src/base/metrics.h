@@ -77,7 +77,9 @@
     X(SINK_DELIVERED, "tallyman_sink_delivered_total", "counter", "Events delivered, proven.")     \
     X(SINK_BATCHES, "tallyman_sink_batches_total", "counter", "Batches delivered.")                \
     X(SINK_FAILURES, "tallyman_sink_failures_total", "counter",                                    \
-      "Tries that failed or were refused; the events stay queued.")
+      "Tries that failed or were refused; the events stay queued.")                                \
+    X(SINK_DAMAGED, "tallyman_sink_damaged_total", "counter",                                      \
+      "Events whose text was no JSON any more when it was sent: delivered in raw.")
 
 enum metric {
 #define X(sym, name, type, help) METRIC_##sym,

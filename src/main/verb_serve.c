@@ -42,6 +42,7 @@ struct serve {
     const struct config *config;
     pthread_mutex_t wake_lock;       /* a leaf: held while the loop is told, or the server goes */
     struct http_server *wake_server; /* for the checkpointer's thread */
+    bool delivery_due;               /* the queue was opened late: the sink is still to start */
     struct err store_error;          /* why the queue could not be opened yet */
 };
 
@@ -63,8 +64,17 @@ static void open_late(struct serve *sv)
     sv->manage.store = sv->store;
     sv->manage.store_cause = NULL;
     capture_attach(sv->capture, sv->store);
-    if (start_delivery(sv, &e) != 0) {
-        log_line(LOG_ERROR, "serve", "delivery does not start: %s", e.text);
+    sv->delivery_due = true;
+}
+
+static void start_delivery_late(struct serve *sv)
+{
+    struct err e = {0};
+    delivery_stop(&sv->delivery); /* what a try before left */
+    if (start_delivery(sv, &e) == 0) {
+        sv->delivery_due = false;
+    } else {
+        log_line(LOG_ERROR, "serve", "delivery does not start yet: %s", e.text);
     }
 }
 
@@ -85,6 +95,9 @@ static void on_tick(void *ctx)
     if (sv->store == NULL) {
         open_late(sv);
         return;
+    }
+    if (sv->delivery_due) {
+        start_delivery_late(sv);
     }
     store_tick(sv->store);
     delivery_tick(&sv->delivery);

@@ -41,8 +41,8 @@ class ShortUnix(UnixConnection):
             os.close(directory)
 
 
-def environment():
-    """LeakSanitizer does not work under ptrace, and a killed child tells nothing."""
+def traced():
+    """Environment of a server that strace may look at: LeakSanitizer does not work under ptrace."""
     return {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"} if SANITIZED else {}
 
 

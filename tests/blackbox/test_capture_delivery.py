@@ -11,7 +11,7 @@ import threading
 import time
 
 import pytest
-from capture_world import TABLE, Capture, Far, environment, is_alive, wait_gone
+from capture_world import TABLE, Capture, Far, is_alive, wait_gone
 from conftest import free_port
 from engine_world import ENGINE, LIBCHDB, Engine
 from tracer import Attached
@@ -25,7 +25,7 @@ def make_world(make_server, workdir):
     worlds = []
 
     def make(*args, names=("demo",), **kw):
-        world = Capture(make_server(*args, env=environment(), **kw), workdir, *names)
+        world = Capture(make_server(*args, **kw), workdir, *names)
         worlds.append(world)
         return world
 

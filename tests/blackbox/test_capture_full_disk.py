@@ -5,7 +5,7 @@ The far side is a ClickHouse in the test's memory: what is full is the disk of t
 import time
 
 import pytest
-from capture_world import Capture, Queue, environment
+from capture_world import Capture, Queue
 from conftest import batch
 from fake_clickhouse import Error, FakeClickHouse
 from test_full_disk import fill, small_disk  # noqa: F401 (a fixture)
@@ -26,7 +26,7 @@ def full(small_disk, make_server, workdir, far):  # noqa: F811
     (small_disk / "ballast").write_bytes(b"\xff" * (14 << 20))
     down = [True]
     far.faults = [lambda _: Error(210) if down[0] else None]
-    server = make_server(*SMALL, "--clickhouse-url", far.url, name=str(small_disk / "data"), env=environment(), start=False)
+    server = make_server(*SMALL, "--clickhouse-url", far.url, name=str(small_disk / "data"), start=False)
     server.log_path = workdir / "serve.log"
     world = Capture(server.start(), workdir)
     world.disk, world.down, world.sink = small_disk, down, far

@@ -21,7 +21,7 @@ import threading
 import time
 
 import pytest
-from capture_world import Capture, environment, is_alive, wait_gone
+from capture_world import Capture, is_alive, wait_gone
 from conftest import ROOT
 from world import SANITIZED
 
@@ -203,7 +203,7 @@ def test_kill_of_server_and_engine_loses_and_doubles_nothing(number, make_server
     rng = random.Random(SEED * 1000 + number)
     report = dict.fromkeys(("server killed", "engine killed", "both killed", "killed while starting", "killed while stopping", "merges",
                             "torn merges", "sent again", "were there"), 0)
-    server = make_server("--delivery-batch-events-max", BATCH_ROWS, env=environment())
+    server = make_server("--delivery-batch-events-max", BATCH_ROWS)
     world = Capture(server, workdir, "demo", "other")
     begun = time.monotonic()
     done = 0

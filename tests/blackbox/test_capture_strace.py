@@ -12,7 +12,7 @@ import signal
 import time
 
 import pytest
-from capture_world import TABLE, Capture, Queue, environment
+from capture_world import TABLE, Capture, Queue, traced
 from conftest import batch, event
 from engine_world import Engine, row
 from tracer import Attached, parse, wrapper
@@ -27,7 +27,7 @@ def make_world(make_server, workdir):
     worlds = []
 
     def make(*args, trace=None, names=("demo",)):
-        server = make_server("--engine", "off", *args, env=environment(), start=False)
+        server = make_server("--engine", "off", *args, env=traced(), start=False)
         if trace is not None:
             server.wrapper = wrapper(trace, calls=CALLS, text=1000000)
         world = Capture(server.start(), workdir, *names)
@@ -472,7 +472,7 @@ def test_a_merged_part_is_on_the_disk_before_its_sources_go(traced_engine, workd
 
 def test_the_servers_engine_takes_faults_of_its_disk_for_an_unknown_outcome(make_server, workdir):
     """Proves: when the engine cannot sync a part, the insert is not taken for delivered: the events stay queued and come again."""
-    world = Capture(make_server(env=environment()), workdir)
+    world = Capture(make_server(env=traced()), workdir)
     world.wait_connected()
     world.put(5)
     world.wait_delivered()

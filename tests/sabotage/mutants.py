@@ -62,6 +62,7 @@ SUITES = {
     "encode": unit("sink/test_encode"),
     "queue order": pytest("tests/blackbox/test_capture_strace.py", "-k", "answer_leaves or a_repeat_waits"),
     "queue start": pytest("tests/blackbox/test_capture_strace.py", "-k", "only_the_device"),
+    "queue space": pytest("tests/blackbox/test_capture_strace.py", "-k", "no_space_for_the_log"),
     "queue log": pytest("tests/blackbox/test_capture_strace.py", "-k", "failed_log or one_failed"),
     "delivery": pytest("tests/blackbox/test_sink.py", "-k", "test_delivers or same_bytes"),
     "engine ends": engine("tests/blackbox/test_capture_delivery.py", "-k", "ends_with_a_killed_server"),
@@ -296,6 +297,9 @@ MUTANTS = [
     ("queue-new-log-without-a-name", "the name of a new write-ahead log is not synced",
      [(STORE, "but passes over a failure. */\n        r = os_sync_dir(data);\n", "but passes over a failure. */\n        r = 0;\n")],
      ["store faults"]),
+    ("queue-quota-is-a-broken-disk", "a quota that is used up stops the queue until a restart",
+     [(DB, "    } else if (rc == SQLITE_IOERR_WRITE && over_quota(db)) {", "    } else if (rc == SQLITE_OK && over_quota(db)) {")],
+     ["queue space"]),
     # ---- identity, counters, budgets ----
     ("queue-ids-used-again", "after a restart a delivered event's id is given to another",
      [(TURN, "    if (s->next_id != s->next_id_stored) {", "    if (s->next_id < s->next_id_stored) {")],
