@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Do W3's instruments notice? capture_verify against damaged databases, capture_load against servers
-that are wrong on purpose.
+"""Do W3's instruments notice? capture_verify against damaged databases, capture_load against
+servers that are wrong on purpose.
 
   bench/capture_selftest.py BUILD
 
@@ -29,7 +29,7 @@ DATABASE_FAULTS = {
     "an event too many": ("INSERT INTO events SELECT 9000000, project, zeroblob(16), received_ms,"
                           f" event, distinct_id, text FROM events WHERE id = {MIDDLE}", "never"),
     "another text": (f"UPDATE events SET text = zeroblob(500) WHERE id = {MIDDLE}", "text"),
-    "a receipt is lost": (f"DELETE FROM receipts WHERE event_id = {MIDDLE}", "receipts are missing"),
+    "a receipt is lost": (f"DELETE FROM receipts WHERE event_id = {MIDDLE}", "are missing"),
     "a receipt of another": ("UPDATE receipts SET event_id = 1 WHERE event_id = " + MIDDLE,
                              "its receipt says"),
     "an old receipt is lost": ("DELETE FROM receipts WHERE event_id = 7", "receipts,"),

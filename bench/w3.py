@@ -5,7 +5,8 @@
 
 A round measures, for random and for version-7 UUIDs, each peer on a database of its own: Tallyman
 at every width, plain and compressed, the plain SQLite schema with two sizes of transaction,
-PostgreSQL at every width, and the floor. Every second round runs backwards. Settings: scripts/bench.
+PostgreSQL at every width, and the floor. Every second round runs backwards. Settings are in
+scripts/bench.
 """
 
 import os
@@ -23,7 +24,7 @@ LEVELS = {"gzip1": 1, "gzip": -1}  # -1: zlib's default, 6
 
 
 class Run(r.Run):
-    """Settings of W3; the defaults fit into six minutes once the templates are there."""
+    """Settings of W3; the defaults fit into six minutes."""
 
     def __init__(self, build):
         r.WORKLOADS["W3"] = {"batches": [cp.BATCH], "conns": WIDTHS, "main": "sqlite",
@@ -31,8 +32,8 @@ class Run(r.Run):
         super().__init__(build, "W3")
         self.smoke = r.setting("SMOKE", 0, int) != 0
         smoke = self.smoke
-        self.rounds = r.setting("ROUNDS", 1 if smoke else 3, int)
-        self.seconds = r.setting("SECONDS", 0.4 if smoke else 1.5)
+        self.rounds = r.setting("ROUNDS", 1 if smoke else 2, int)
+        self.seconds = r.setting("SECONDS", 0.4 if smoke else 2.0)
         self.warmup = r.setting("WARMUP", 0.1 if smoke else 0.3)
         self.slice = 0.2 if smoke else 0.5
         self.kinds = r.setting("UUIDS", ["random"] if smoke else ["random", "v7"], r.words(str))
@@ -141,7 +142,7 @@ def one_round(run, number, peers):
 
 
 def sync_words(run, rounds, width):
-    """As run.sync_words; a group of SQLite is `GROUP` answers, and one sync must stand behind it."""
+    """As run.sync_words; one sync of a group of SQLite stands behind GROUP answers."""
     words = []
     for name in run.peers:
         per_ack = r.median_of(rounds, name, "syncs_per_ack")

@@ -98,8 +98,9 @@ struct http_limits {
     unsigned body_rate_min;     /* 16384 bytes/s on average after the first 30 s: 408 */
     unsigned write_stall_ms;    /* 60 s in which a client takes nothing: closed */
     unsigned grace_ms;          /* 10 s for open requests after http_stop */
-    unsigned linger_bytes_max;  /* 1 MiB read and dropped after an early refusal, so the client can
-                                   read it */
+    unsigned linger_bytes_max;  /* 64 MiB read and dropped after an early refusal: many clients send
+                                   all of their body before they look for the answer, and would
+                                   take a 413 that they lost for an outage */
     unsigned workers;           /* 2 pool threads */
     unsigned work_queue_max;    /* 1024 jobs waiting */
 };

@@ -49,7 +49,7 @@ const struct http_limits http_limits_default = {
     .body_rate_min = 16384,
     .write_stall_ms = 60000,
     .grace_ms = 10000,
-    .linger_bytes_max = 1u << 20,
+    .linger_bytes_max = 64u << 20,
     .workers = 2,
     .work_queue_max = 1024,
 };
