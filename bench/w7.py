@@ -12,6 +12,7 @@ and load share the machine as they would. Settings: scripts/bench.
 
 import contextlib
 import os
+import pathlib
 import shutil
 import signal
 import sqlite3
@@ -79,6 +80,12 @@ class Server(cp.Tallyman):
         if 0 <= template_ms <= count / PER_MS:
             return time.time() - started_s + (count / PER_MS - template_ms) / 1e3
         return max(0.0, time.time() - then_ms / 1e3)
+
+    def cpu_s(self):
+        """CPU seconds of the server and of its engine so far."""
+        tasks = pathlib.Path(f"/proc/{self.process.pid}/task").iterdir()
+        children = " ".join((task / "children").read_text() for task in tasks).split()
+        return p.cpu_seconds(self.process.pid), sum(map(p.cpu_seconds, children))
 
     def rows(self):
         """(rows, different uuids) that the engine has."""
@@ -177,6 +184,13 @@ def check(run, server, queued):
         run.fault(f"the engine has {rows} rows with {different} uuids, of {want} acknowledged")
 
 
+def costs(before, cpu_s, delivered):
+    """CPU a delivered row; with intake beside it, that of the intake too."""
+    (server_s, engine_s), rows = before
+    return {"cpu_us_server": (cpu_s[0] - server_s) * 1e6 / max(1, delivered - rows),
+            "cpu_us_engine": (cpu_s[1] - engine_s) * 1e6 / max(1, delivered - rows)}
+
+
 def drained(run, quarantined, intake):
     """One drain, with or without intake beside it."""
     server = new_server(run, run.into, quarantined, True)
@@ -185,12 +199,14 @@ def drained(run, quarantined, intake):
     try:
         watch.start()
         watch.wait_for(lambda queued, delivered: delivered > 0)
+        before = server.cpu_s(), watch.samples[-1][2]
         until = None
         if intake:
             result = offered(run, server)
             until = time.monotonic()
         watch.wait_for(lambda queued, delivered: queued == 0)
         watch.finish()
+        result.update(costs(before, server.cpu_s(), watch.samples[-1][2]))
         check(run, server, run.into)
         result["rows_per_s"] = watch.rate(until)
         result.update(watch.series())
@@ -257,8 +273,8 @@ def over(above, below):
     return [above[n] / below[n] for n in above if n in below and below[n] > 0]
 
 
-def middle(by_round):
-    return f"{statistics.median(by_round.values()):.0f}" if by_round else "?"
+def middle(by_round, form=".0f"):
+    return f"{statistics.median(by_round.values()):{form}}" if by_round else "?"
 
 
 def print_lines(run):
@@ -285,6 +301,10 @@ def print_lines(run):
                       for key in ("unsent", "p50_us", "p99_us")]
             if mode != "intake":
                 words.append(f"ratio_p99={r.spread(over(p99, plain_p99))}")
+        if rows:
+            costs_us = [f"{who}:{middle(values(run, mode, aside, f'cpu_us_{who}'), '.2f')}"
+                        for who in ("server", "engine")]
+            words.append(f"cpu_us_per_row={','.join(costs_us)}")
         last = run.done[mode, aside][-1][1]
         words += [f"{key}={last[key]}" for key in ("every_s", "depth_k", "oldest_s") if key in last]
         line = " ".join(words)

@@ -40,6 +40,8 @@
       "Bad events of requests that were taken otherwise.")                                         \
     X(CAPTURE_REFUSED, "tallyman_capture_refused_total", "counter",                                \
       "Requests with events that were refused whole.")                                             \
+    X(CAPTURE_QUEUE_FULL, "tallyman_capture_queue_full_total", "counter",                          \
+      "Of the refused ones: because a budget of the queue was spent.")                             \
     X(JOURNAL_EVENTS, "tallyman_journal_events", "gauge", "Committed events.")                     \
     X(JOURNAL_BYTES, "tallyman_journal_bytes", "gauge", "Bytes of committed lines.")               \
     X(JOURNAL_GENERATIONS, "tallyman_journal_generations", "gauge", "Generations, the tail too.")  \

@@ -402,6 +402,11 @@ static void flush_dirty(struct http_server *s)
     }
 }
 
+void http_flush(struct http_server *s)
+{
+    flush_dirty(s);
+}
+
 static void sweep(struct http_server *s)
 {
     struct http_conn *c = TAILQ_FIRST(&s->conns);

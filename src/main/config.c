@@ -22,6 +22,9 @@ const struct config_row config_rows[CONFIG_KEY_COUNT] = {
 #undef X
 };
 
+#define SOCKET_PATH_MAX       107 /* sun_path without its NUL */
+#define ENGINE_SOCKET_IN_DATA "/engine/engine.sock"
+
 static const char *const origin_names[] = {"default", "file", "env", "flag"};
 
 static_assert(CONFIG_KEY_COUNT + 3 <= ARGS_OPTIONS_MAX, "every key needs a flag");
@@ -101,6 +104,14 @@ static int check_together(struct config *c, struct err *e)
                        origin_names[c->origin[CONFIG_REPLAY_DEFAULT_LIMIT]],
                        (unsigned long long)c->replay_max_limit,
                        origin_names[c->origin[CONFIG_REPLAY_MAX_LIMIT]]);
+    }
+    if (c->engine && c->clickhouse_url[0] == '\0' &&
+        strlen(c->data) + strlen(ENGINE_SOCKET_IN_DATA) > SOCKET_PATH_MAX) {
+        return err_set(
+            e, ERR_USAGE,
+            "data (from %s): the engine's socket in it would have a path of more than %d "
+            "bytes; choose a shorter one, or engine = off",
+            origin_names[c->origin[CONFIG_DATA]], SOCKET_PATH_MAX);
     }
     int r = check_clickhouse(c, e);
     if (r != 0) {

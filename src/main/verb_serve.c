@@ -40,7 +40,8 @@ struct serve {
     struct http_route *routes;
     size_t route_count;
     const struct config *config;
-    pthread_mutex_t wake_lock;       /* a leaf: held while the loop is told, or the server goes */
+    pthread_mutex_t wake_lock;       /* held while the loop is told (above the pool's lock), or the
+                                        server goes */
     struct http_server *wake_server; /* for the checkpointer's thread */
     bool delivery_due;               /* the queue was opened late: the sink is still to start */
     struct err store_error;          /* why the queue could not be opened yet */
@@ -83,6 +84,7 @@ static void on_turn(void *ctx)
 {
     struct serve *sv = ctx;
     history_turn(sv->history);
+    http_flush(sv->server);
     if (sv->store != NULL && store_turn(sv->store)) {
         http_again(sv->server);
     }

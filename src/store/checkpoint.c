@@ -79,7 +79,7 @@ static void note(struct checkpointer *c, int code, const struct err *why, int fr
     pthread_mutex_unlock(&c->lock);
 }
 
-int checkpoint_pass(struct checkpointer *c, struct err *e)
+static int pass(struct checkpointer *c, int mode, struct err *e)
 {
     struct err why = {0};
     int code = 0, frames = -1, moved = -1;
@@ -94,8 +94,7 @@ int checkpoint_pass(struct checkpointer *c, struct err *e)
     }
     pthread_mutex_unlock(&c->lock);
     if (!dead) {
-        if (sqlite3_wal_checkpoint_v2(c->db, "main", SQLITE_CHECKPOINT_PASSIVE, &frames, &moved) !=
-            SQLITE_OK) {
+        if (sqlite3_wal_checkpoint_v2(c->db, "main", mode, &frames, &moved) != SQLITE_OK) {
             code = store_err(&why, c->db, "checkpoint the database");
         }
         note(c, code, &why, frames, moved);
@@ -108,6 +107,16 @@ int checkpoint_pass(struct checkpointer *c, struct err *e)
         *e = why;
     }
     return code;
+}
+
+int checkpoint_pass(struct checkpointer *c, struct err *e)
+{
+    return pass(c, SQLITE_CHECKPOINT_PASSIVE, e);
+}
+
+int checkpoint_empty(struct checkpointer *c, struct err *e)
+{
+    return pass(c, SQLITE_CHECKPOINT_TRUNCATE, e);
 }
 
 /* ---- filling a filter ---- */
@@ -343,8 +352,8 @@ int checkpoint_open(const char *path, const struct store_options *options,
                        &c->scan, e);
     }
     if (r == 0) {
-        /* Learns how long the WAL is, and begins with a short one. */
-        r = checkpoint_pass(c, e);
+        /* Begins with an empty WAL. */
+        r = checkpoint_empty(c, e);
         r = r == ERR_NO_SPACE ? 0 : r;
     }
     if (r == 0 && options->threads) {

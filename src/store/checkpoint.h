@@ -20,6 +20,10 @@ void checkpoint_close(struct checkpointer *c);
 
 /* One pass on the caller's thread. 0 also when readers kept it from moving everything. */
 int checkpoint_pass(struct checkpointer *c, struct err *e) MUST_CHECK;
+/* The same, and the WAL's file is cut to nothing unless a reader holds it: at open and at close. A
+ * WAL that was written back but not cut still decides at the next open which pages count, up to its
+ * first damaged frame; old frames would then hide newer pages of the database. */
+int checkpoint_empty(struct checkpointer *c, struct err *e) MUST_CHECK;
 
 /* ---- loop thread ---- */
 /* After a commit: so many frames are in the WAL. Wakes the thread when a pass is due. */

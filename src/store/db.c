@@ -66,9 +66,14 @@ int store_err(struct err *e, struct sqlite3 *db, const char *what)
     } else if (rc == SQLITE_IOERR_WRITE && over_quota(db)) {
         code = ERR_NO_SPACE;
     }
-    err_set(e, code, "%s: %s (SQLite code %d)", what, sqlite3_errmsg(db), rc);
+    int os_errno = code == ERR_IO ? sqlite3_system_errno(db) : 0;
+    char why[64] = "";
+    if (os_errno != 0) {
+        sqlite3_snprintf((int)sizeof why, why, ", %s", strerrordesc_np(os_errno));
+    }
+    err_set(e, code, "%s: %s (SQLite code %d%s)", what, sqlite3_errmsg(db), rc, why);
     if (e != NULL) {
-        e->os_errno = code == ERR_IO ? sqlite3_system_errno(db) : 0;
+        e->os_errno = os_errno;
     }
     return code;
 }

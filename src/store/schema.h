@@ -14,7 +14,7 @@
  *   delivery_state         last success of each project
  *   meta                   next_event_id: all ids ever given are below it
  *   delivery_ready         derived, by triggers: (project, id) of events not in quarantine
- *   project_counters       derived: pending_* and receipts follow each job (queue_account.c),
+ *   project_counters       derived: pending_* and receipts follow each job (account.c),
  *                          quarantined follows by trigger; rejected_* count rejected
  *
  * pending_events counts a project's events, pending_bytes is the sum of length(text) +

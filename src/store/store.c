@@ -319,7 +319,7 @@ int store_close(struct store *s, struct err *e)
     }
     /* A poisoned store is left as it is: a restart looks at the disk. */
     if (!s->poisoned) {
-        r = checkpoint_pass(s->checkpointer, e);
+        r = checkpoint_empty(s->checkpointer, e);
         if (r == ERR_NO_SPACE) {
             /* Everything is in the WAL, which the next start reads: nothing is lost or unclean. */
             log_line(LOG_WARN, "store", "the write-ahead log stays: no space to write it back");

@@ -326,7 +326,11 @@ def test_the_engine_ends_with_a_killed_server(make_world, busy):
         time.sleep(0.5)
     assert is_alive(engine)
     world.server.kill()
-    wait_gone(engine, 10)
+    try:
+        wait_gone(engine, 10)
+    finally:
+        if is_alive(engine):
+            os.kill(engine, signal.SIGKILL)  # nobody else would end it now
     if thread is not None:
         thread.join(30)
         assert not thread.is_alive()

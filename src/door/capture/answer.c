@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "door/capture/internal.h"
+#include "os/os.h"
 #include "json/write.h"
 
 /* Bad events named in an answer. */
@@ -21,6 +22,8 @@
 /* How long to stay away, in seconds: posthog-python waits as long as that, and has three tries. */
 #define WAIT_FULL "30"
 #define WAIT_BUSY "2"
+
+#define FULL_SAID_NS UINT64_C(60000000000)
 
 static enum metric requests_of(enum capture_dialect d)
 {
@@ -71,6 +74,17 @@ void capture_refuse(struct http_request *req, enum capture_dialect dialect, int 
     http_answer_error(req, code, text, extra);
 }
 
+/* Which budget is spent: counted always, said once a minute, since a full queue refuses all day. */
+static void note_full(const struct capture_batch *b, const char *why)
+{
+    uint64_t now_ns = os_clock_mono_ns();
+    metric_add(METRIC_CAPTURE_QUEUE_FULL, 1);
+    if (b->c->full_said_ns == 0 || now_ns - b->c->full_said_ns >= FULL_SAID_NS) {
+        b->c->full_said_ns = now_ns;
+        log_line(LOG_WARN, "capture", "events are refused: %s", why);
+    }
+}
+
 /* What went wrong inside is for the log; the client hears what to do. */
 static void refuse(const struct capture_batch *b, int code, const struct err *e)
 {
@@ -79,6 +93,7 @@ static void refuse(const struct capture_batch *b, int code, const struct err *e)
     struct buf extra = {.ptr = index, .cap = sizeof index, .limit = sizeof index};
     switch (code) {
     case ERR_QUEUE_FULL:
+        note_full(b, text);
         text = "the queue is full; nothing was stored";
         break;
     case ERR_NO_SPACE:

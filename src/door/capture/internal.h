@@ -9,6 +9,7 @@ struct capture {
     struct store *store;
     struct control *control;
     struct capture_options options;
+    uint64_t full_said_ns; /* when the log last said that the queue is full; 0: never */
     void (*on_committed)(void *ctx);
     void *ctx;
     struct capture_at *at; /* what the front's routes point at (capture.c) */

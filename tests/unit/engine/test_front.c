@@ -153,7 +153,7 @@ void *chdb_query_with_params_n(void *conn, const char *sql, size_t sql_len, cons
     note(sql, sql_len);
     if (starts(sql, sql_len, set)) {
         const char *from = sql + sizeof set - 1;
-        const char *end = strchr(from, '\'');
+        const char *end = memchr(from, '\'', sql_len - (sizeof set - 1));
 
         memcpy(c->project, from, (size_t)(end - from));
     }

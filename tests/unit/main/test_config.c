@@ -290,8 +290,18 @@ static void test_texts_and_levels(void **state)
     assert_int_equal(load_one(&c, CONFIG_DATA, CONFIG_FROM_FLAG, longest, &e), ERR_USAGE);
     assert_string_equal(e.text, "--data: must not be longer than 4000 bytes");
     config_free(&c);
+    /* The engine's socket lies in it, and a socket's path is short. */
     longest[4000] = '\0';
+    assert_int_equal(load_one(&c, CONFIG_DATA, CONFIG_FROM_FLAG, longest, &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, "the engine's socket"));
+    config_free(&c);
+    longest[88] = '\0';
     assert_int_equal(load_one(&c, CONFIG_DATA, CONFIG_FROM_FLAG, longest, &e), 0);
+    config_free(&c);
+    longest[88] = 'd';
+    assert_int_equal(setenv("TALLYMAN_ENGINE", "off", 1), 0);
+    assert_int_equal(load_one(&c, CONFIG_DATA, CONFIG_FROM_FLAG, longest, &e), 0);
+    assert_int_equal(unsetenv("TALLYMAN_ENGINE"), 0);
     config_free(&c);
 }
 
