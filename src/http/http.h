@@ -152,7 +152,7 @@ bool http_post(struct http_server *s, void (*fn)(void *ctx), void *ctx);
  * The job is the caller's again when its done runs. */
 struct http_job;
 void http_post_job(struct http_server *s, struct http_job *job);
-/* From the `turn` hook: sends what was answered so far, before the hook goes on to something slow. */
+/* From the `turn` hook: sends what was answered so far, before the hook does something slow. */
 void http_flush(struct http_server *s);
 /* Loop thread: there is more for the `turn` hook to do; the next turn does not wait. */
 void http_again(struct http_server *s);
