@@ -407,6 +407,14 @@ static bool check_files(struct verify_run *v, const struct signature *s)
         v->result->absent = s->wal_size == 0;
         return true;
     }
+    /* Who may write and who may read it: 1 rollback mode, 2 a write-ahead log. With anything else
+     * SQLite reads it, as a database that nobody may write. */
+    for (unsigned i = 18; i <= 19; i++) {
+        if (s->db_head[i] < 1 || s->db_head[i] > 2) {
+            verify_tell(v, VERIFY_KIND_DAMAGE, "byte %u of %s (its format) is %u, not 1 or 2", i,
+                        STORE_FILE, s->db_head[i]);
+        }
+    }
     /* The database is made in rollback mode, as one transaction over an empty file. */
     if (s->journal_size < sizeof s->journal_head ||
         memcmp(s->journal_head, magic, sizeof magic) != 0) {

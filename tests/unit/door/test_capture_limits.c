@@ -342,10 +342,12 @@ static struct {
 
 static void on_failing(void *ctx, struct http_request *req)
 {
+    static struct capture door; /* what the answer notes of the door */
     struct capture_batch *b = arena_calloc(http_arena(req), 1, sizeof *b);
     struct err e = {0};
     (void)ctx;
     assert_non_null(b);
+    b->c = &door;
     b->req = req;
     b->dialect = failing.dialect;
     (void)err_set(&e, failing.code, "inside /var/lib/tallyman: broken");
