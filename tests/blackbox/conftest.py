@@ -215,12 +215,20 @@ def pytest_runtest_makereport(item, call):
     setattr(item, "report_" + outcome.get_result().when, outcome.get_result())
 
 
+# Suites of the journal and of the front: an engine beside each of their servers would only cost time and memory, and live a
+# moment longer than a server that is killed.
+WITHOUT_ENGINE = {"test_cli", "test_dpkg_history", "test_full_disk", "test_history", "test_history_cases", "test_history_load",
+                  "test_http_front", "test_kill", "test_start", "test_strace"}
+
+
 @pytest.fixture
 def make_server(workdir, request):
     """Factory: make_server(*flags, name=..., wrapper=...) -> started Server."""
     servers = []
 
     def make(*args, name="data", start=True, **kw):
+        if request.module.__name__ in WITHOUT_ENGINE:
+            kw["env"] = {"TALLYMAN_ENGINE": "off", **(kw.get("env") or {})}
         server = Server(workdir / name, *args, **kw)
         servers.append(server)
         return server.start() if start else server

@@ -47,6 +47,9 @@ def test_a_place_that_cannot_be_a_directory(make_server, workdir, place, words):
 def test_a_socket_path_that_is_too_long_is_told_before_anything_is_promised(make_server):
     server = make_server(name="d" * 100, start=False)
     assert "the socket path must have" in refused(server, 2)
+    # The engine's socket lies deeper.
+    server = make_server("--engine", "on", name="d" * (90 - len(str(server.data.parent))), start=False)
+    assert "the engine's socket in it would have a path of more than 107 bytes" in refused(server, 2)
 
 
 def test_L53_the_lock_is_honoured_whoever_holds_it(stopped):
