@@ -21,6 +21,7 @@
 #include "base/events_schema.h"
 #include "base/log.h"
 #include "engine/code.h"
+#include "engine/files.h"
 #include "engine/run.h"
 #include "os/os.h"
 
@@ -271,6 +272,9 @@ int boot_start(struct engine *engine, struct err *e)
     }
     if (r == 0) {
         r = drop_system_tables(engine, e);
+    }
+    if (r == 0) {
+        r = files_sync_names(e);
     }
     if (r != 0) {
         library_close(&engine->base);

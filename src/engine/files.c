@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 #include "base/buf.h"
 #include "base/events_schema.h"
@@ -182,4 +183,49 @@ int files_prepare(const char *dir, uint64_t memory_bytes, struct err *e)
     }
     buf_free(&config);
     return r != 0 ? r : enter_empty(dir, e);
+}
+
+/* DIR/data/store/PREFIX/TABLE: parts lie below. */
+#define TABLE_DEPTH 3
+
+struct walk {
+    const char *path;
+    unsigned depth;
+};
+
+static int sync_below(void *ctx, const char *name);
+
+static int sync_tree(const char *path, unsigned depth)
+{
+    struct walk here = {path, depth};
+    int r = depth < TABLE_DEPTH ? os_list(path, sync_below, &here) : 0;
+
+    return r != 0 ? r : os_sync_dir(path);
+}
+
+static int sync_below(void *ctx, const char *name)
+{
+    const struct walk *up = ctx;
+    char path[PATH_BYTES];
+    struct os_stat st;
+    int n = snprintf(path, sizeof path, "%s/%s", up->path, name);
+    int r;
+
+    if (n < 0 || (size_t)n >= sizeof path) {
+        return -ENAMETOOLONG;
+    }
+    r = os_stat(path, &st);
+    if (r == -ENOENT) {
+        return 0; /* the engine's own threads come and go in there */
+    }
+    return r == 0 && S_ISDIR(st.mode) ? sync_tree(path, up->depth + 1) : r;
+}
+
+int files_sync_names(struct err *e)
+{
+    int r = sync_tree("../data", 0);
+
+    r = r != 0 ? r : os_sync_dir("..");
+    r = r != 0 ? r : os_sync_dir("../..");
+    return r != 0 ? err_os(e, r, "sync the directories of", "the engine's data") : 0;
 }

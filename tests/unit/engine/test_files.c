@@ -143,6 +143,45 @@ static void test_every_call_fails(void **state)
     faults_uninstall();
 }
 
+static void make(const char *name)
+{
+    char path[256];
+
+    (void)snprintf(path, sizeof path, "%s/data/%s", data, name);
+    assert_int_equal(os_mkdir(path, 0700), 0);
+}
+
+/* What the tables' names lie in is synced, whatever call fails is told, and parts cost nothing. */
+static void test_names_are_synced(void **state)
+{
+    struct err e = {0};
+    uint64_t calls;
+
+    (void)state;
+    assert_int_equal(files_prepare(data, 1, &e), 0);
+    faults_install(NULL);
+    assert_int_equal(files_sync_names(&e), 0);
+    calls = faults_count(); /* data, DIR, its parent */
+    make("store");
+    make("store/abc");
+    make("store/abc/table");
+    faults_reset();
+    assert_int_equal(files_sync_names(&e), 0);
+    assert_true(faults_count() >= calls + 9); /* three more are opened, synced and closed */
+    calls = faults_count();
+    make("store/abc/table/part");
+    faults_reset();
+    assert_int_equal(files_sync_names(&e), 0);
+    assert_int_equal(faults_count(), calls);
+    for (uint64_t k = 1; k <= calls; k++) {
+        faults_reset();
+        faults_arm(k, EIO, false, FAULT_ERROR);
+        assert_int_equal(files_sync_names(&e), ERR_IO);
+        assert_int_equal(faults_fired(), 1);
+    }
+    faults_uninstall();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -150,6 +189,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_something_in_the_way, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_path_too_long, setup, teardown),
         cmocka_unit_test_setup_teardown(test_every_call_fails, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_names_are_synced, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
