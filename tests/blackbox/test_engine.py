@@ -12,6 +12,7 @@ import time
 
 import pytest
 from engine_world import ENGINE, LIBCHDB, TABLE, Engine, row
+from tracer import Attached
 
 OWNER, PASSWORD = "owner", "correct horse battery"
 
@@ -507,18 +508,26 @@ def test_an_insert_that_cannot_be_synced_is_not_acknowledged(fresh):
     fresh.start()
     table = os.path.realpath(fresh.data / "empty" / fresh.value(
         "SELECT data_paths[1] FROM system.tables WHERE name = 'events_v2' FORMAT TSVRaw").strip())
-    fresh.stop()
-    fresh.wrapper = ["strace", "-f", "-o", "/dev/null", "-P", table, "-e", "trace=fsync", "-e",
-                     "inject=fsync:error=EIO:when=1"]
-    fresh.start()
-    assert refused(fresh.insert([row("p", 1)]), 500, 204, "not known")
-    for _ in range(20):
-        answer = fresh.insert([row("p", 1)])
-        if answer.status == 200:
-            break
-        assert refused(answer, 500, 204)
+    with Attached(fresh, fresh.data / "trace", "fsync:error=EIO:when=1", paths=[table], calls="fsync"):
+        assert refused(fresh.insert([row("p", 1)]), 500, 204, "not known")
+        for _ in range(20):
+            answer = fresh.insert([row("p", 1)])
+            if answer.status == 200:
+                break
+            assert refused(answer, 500, 204)
     assert answer.status == 200
     assert fresh.value("SELECT count() FROM events", project="p", default_format="CSV") == "1\n"
+
+
+def test_a_start_that_cannot_sync_the_tables_names_takes_no_insert(fresh):
+    """The directory that holds the table, made and then found at a second start, cannot be synced: there is no third chance."""
+    fresh.start()
+    table = os.path.realpath(fresh.data / "empty" / fresh.value(
+        "SELECT data_paths[1] FROM system.tables WHERE name = 'events_v2' FORMAT TSVRaw").strip())
+    fresh.stop()
+    ended = subprocess.run(["strace", "-f", "-o", "/dev/null", "-P", table, "-e", "trace=fsync", "-e", "inject=fsync:error=EIO",
+                            *fresh.command()], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)
+    assert ended.returncode == 4 and "sync the directories of the engine's data" in ended.stderr, ended.stderr
 
 
 def test_it_ends_with_its_parents_pipe(fresh):
