@@ -37,7 +37,23 @@ endif
 
 ALL_CFLAGS := -std=c17 -D_GNU_SOURCE $(WARN) $(CFLAGS_$(V)) -Isrc -pthread $(CFLAGS)
 ALL_LDFLAGS := -pthread $(LDFLAGS_$(V)) $(LDFLAGS)
-LIBS := -lcrypto -lhttp_parser -lcurl -lsqlite3 -lz -ldl
+# BLAKE3: a system library where pkg-config finds one, else the official C and assembly, which Debian
+# ships in librust-blake3-dev. The assembly picks its instructions at run time.
+BLAKE3_DIR ?= $(lastword $(sort $(wildcard /usr/share/cargo/registry/blake3-*/c)))
+BLAKE3_LIBS := $(shell pkg-config --libs libblake3 2>/dev/null)
+ifeq ($(BLAKE3_LIBS),)
+BLAKE3_NAMES := blake3 blake3_dispatch blake3_portable
+ifeq ($(shell uname -m),x86_64)
+BLAKE3_NAMES += blake3_sse2_x86-64_unix blake3_sse41_x86-64_unix blake3_avx2_x86-64_unix \
+                blake3_avx512_x86-64_unix
+else
+BLAKE3_CFLAGS := -DBLAKE3_USE_NEON=0
+endif
+BLAKE3_OBJ := $(patsubst %,$(B)/obj/blake3/%.o,$(BLAKE3_NAMES))
+BLAKE3_CFLAGS += -I$(BLAKE3_DIR)
+endif
+
+LIBS := $(BLAKE3_LIBS) -lcrypto -lhttp_parser -lcurl -lsqlite3 -lz -ldl
 
 # One short line a step; VERBOSE=1 shows the commands.
 Q := $(if $(VERBOSE),,@)
@@ -58,7 +74,7 @@ libs_for = $(foreach l,$(call reverse,$(call upto,$(1),$(LAYERS))),$(if $(call l
 all: $(B)/tallyman $(B)/tallyman-engine
 
 define layer_rules
-$(B)/lib/$(1).a: $(call layer_obj,$(1))
+$(B)/lib/$(1).a: $(call layer_obj,$(1)) $(if $(filter base,$(1)),$(BLAKE3_OBJ))
 	@mkdir -p $$(@D)
 	@rm -f $$@
 	$$(call say,AR,$$@)
@@ -70,6 +86,16 @@ $(B)/obj/%.o: src/%.c $(B)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
+
+$(B)/obj/base/blake3.o: ALL_CFLAGS += $(BLAKE3_CFLAGS)
+$(B)/obj/blake3/%.o: $(BLAKE3_DIR)/%.c $(B)/flags
+	@mkdir -p $(@D)
+	$(call say,CC,$@)
+	$(Q)$(CC) -std=c17 -O2 -g -w $(filter -fsanitize=address%,$(CFLAGS_$(V))) $(BLAKE3_CFLAGS) -c $< -o $@
+$(B)/obj/blake3/%.o: $(BLAKE3_DIR)/%.S $(B)/flags
+	@mkdir -p $(@D)
+	$(call say,AS,$@)
+	$(Q)$(CC) -c $< -o $@
 
 $(B)/obj/tests/%.o: tests/%.c $(B)/flags
 	@mkdir -p $(@D)

@@ -266,6 +266,7 @@ void http_answer_error(struct http_request *req, int code, const char *message, 
         http_add_header(req, "Retry-After", SLICE("1"));
     }
     switch (shape) {
+    case HTTP_SHAPE_TUS:
     case HTTP_SHAPE_TEXT:
     case HTTP_SHAPE_POSTHOG:
         type = "text/plain; charset=utf-8";

@@ -48,14 +48,17 @@ enum http_auth { HTTP_AUTH_TOKEN, HTTP_AUTH_OPEN, HTTP_AUTH_LOCAL };
  * SEGMENT: {"success":false,"code":code,"message":text} (spec/capture.md A4, A8, B5). Being
  * overloaded or full answers 503 with Retry-After on POSTHOG and POSTHOG_V1 (browsers drop 429 for
  * good), 429 with Retry-After on SEGMENT; elsewhere what the error table says (and 503 for
- * ERR_NO_SPACE, which has no status there). */
+ * ERR_NO_SPACE, which has no status there). TUS: "ERR_CODE: text\n" as text/plain, the code in
+ * capitals; every answer, also of the front, has Tus-Resumable: 1.0.0, X-Content-Type-Options:
+ * nosniff and Cache-Control: no-store (spec/tus.md section 6, cases/artifacts.md T13). */
 enum http_shape {
     HTTP_SHAPE_HISTORY,
     HTTP_SHAPE_API,
     HTTP_SHAPE_TEXT,
     HTTP_SHAPE_POSTHOG,
     HTTP_SHAPE_POSTHOG_V1,
-    HTTP_SHAPE_SEGMENT
+    HTTP_SHAPE_SEGMENT,
+    HTTP_SHAPE_TUS
 };
 
 typedef void http_fn(void *ctx, struct http_request *req);
@@ -75,13 +78,19 @@ struct http_route {
     bool slash_too; /* the path is also this route with one '/' behind it */
     bool cors; /* any web page may ask: the Origin is echoed on every answer of this route, errors
                        too, and OPTIONS is answered by the front (http.h, CORS) */
+    const char *expose;  /* further names for Access-Control-Expose-Headers, with commas; or NULL */
+    http_fn *on_options; /* adds headers to the answer of OPTIONS; may be NULL */
+    bool takes_body;     /* on_request is called when the head is there; the body is for the work of
+                            http_thread, or is refused unread. body_max_bytes does not apply */
 };
 
 /* CORS (routes with `cors`, which are OPEN; spec/capture.md A1, cases C11): every answer has Vary:
  * Origin; one to a request with an Origin has Access-Control-Allow-Origin (that Origin),
  * -Allow-Credentials: true and -Expose-Headers: Retry-After. OPTIONS on such a path is answered 200
  * {"status":"Ok"}, with the methods of the path, the requested header names echoed (valid tokens
- * only, at most 2 KiB in all, Vary names them), and Access-Control-Max-Age: 600. */
+ * only, at most 2 KiB in all, Vary names them), and Access-Control-Max-Age: 600. Shape TUS: 204
+ * without a body instead, with on_options' headers, whether it is a page that asks or not (cases
+ * T41). */
 
 struct http_limits {
     unsigned connections_max;   /* 1024; past it: accept and answer 503, close */
@@ -103,6 +112,7 @@ struct http_limits {
                                    take a 413 that they lost for an outage */
     unsigned workers;           /* 2 pool threads */
     unsigned work_queue_max;    /* 1024 jobs waiting */
+    unsigned threads_max;       /* 288 requests with a thread of their own (http_thread) */
 };
 extern const struct http_limits http_limits_default;
 
@@ -212,6 +222,32 @@ void http_answer_stream(struct http_request *req, unsigned status, const char *c
  * same connection wait. false: the queue is full (answer 429). During shutdown jobs still finish.
  */
 bool http_work(struct http_request *req, void (*work)(void *ctx), http_fn *done, void *ctx);
+
+/* ---- a request with a thread of its own (ARCHITECTURE section 3, "Bulk work leaves the loop") ----
+ *
+ * http_thread runs work(ctx, body) on a thread of its own for this request, then done(ctx, req) on
+ * the loop thread, where the request is answered. Meant for routes with takes_body, and for work
+ * that may block for long. The connection leaves the loop: its descriptor is out of epoll, the
+ * thread alone receives, beginning with the bytes that had come behind the head, and never past the
+ * end of the body (what a chunked body's last reads bring beyond it goes back to the connection).
+ * Before that every earlier answer of the connection has left. Afterwards it comes back. An answer
+ * given while some of the body is unread ends the connection behind it, with lingering.
+ * Threads are kept for a while and used again. false: threads_max of them are busy, or no memory
+ * (answer 503); during a stop bodies end as told below, and work goes on to its end. */
+struct http_body;
+bool http_thread(struct http_request *req, void (*work)(void *ctx, struct http_body *body),
+                 http_fn *done, void *ctx);
+/* The thread's own: receives up to cap bytes of the body (decoded, when chunked), as soon as there
+ * are any. The first call says 100 Continue where that is awaited and no byte has come. > 0: that
+ * many. 0: the body has ended. ERR_CONNECT: the client has gone (its end or a reset came first).
+ * ERR_REQUEST_TIMEOUT: body_stall_ms without a byte. ERR_BAD_REQUEST: malformed chunks. Else the
+ * code that http_body_end was given; ERR_NOT_READY when the server stops. Errors are sticky. */
+int64_t http_body_read(struct http_body *body, void *p, size_t cap);
+/* Of a body with Content-Length: bytes not yet read. UINT64_MAX: chunked, and not ended. */
+uint64_t http_body_left(const struct http_body *body);
+/* Any thread, while work runs: its reads end with this negative code, also one that waits; bytes
+ * that the kernel holds already are lost. The first code wins. */
+void http_body_end(struct http_body *body, int code);
 
 /* ---- helpers for doors ---- */
 /* Iterates `a=b&c=d` form-encoded pairs. Names and values are decoded into the arena ('+' is a

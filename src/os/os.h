@@ -22,7 +22,8 @@ struct os_stat {
     uint64_t size;
     uint64_t inode;
     uint64_t device;
-    unsigned mode; /* st_mode, type bits included */
+    unsigned mode;     /* st_mode, type bits included */
+    uint64_t mtime_ms; /* of the last change of content, Unix time */
 };
 
 /* Called for each entry of a directory ("." and ".." left out); non-zero stops and is returned by

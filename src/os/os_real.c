@@ -13,12 +13,14 @@
  * produce. */
 #include <dirent.h>
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/inotify.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -89,6 +91,8 @@ static void stat_take(struct os_stat *to, const struct stat *from)
     to->inode = (uint64_t)from->st_ino;
     to->device = (uint64_t)from->st_dev;
     to->mode = (unsigned)from->st_mode;
+    to->mtime_ms =
+        (uint64_t)from->st_mtim.tv_sec * 1000 + (uint64_t)from->st_mtim.tv_nsec / 1000000;
 }
 
 static int real_fstat(int fd, struct os_stat *st)
@@ -483,6 +487,54 @@ static int real_program(char *path, size_t size)
 static int real_set_nice(int nice)
 {
     return setpriority(PRIO_PROCESS, 0, nice) < 0 ? -errno : 0;
+}
+
+static int real_poll_in(int fd, int timeout_ms)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    int got = poll(&p, 1, timeout_ms);
+
+    if (got < 0) {
+        /* No retry: the time has partly run, and who asks looks at a clock of its own. */
+        return errno == EINTR ? 0 : -errno;
+    }
+    return got;
+}
+
+static int real_reserve(int fd, uint64_t offset, uint64_t n)
+{
+    RETRY(int, fallocate(fd, FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)n));
+}
+
+static int real_write_back(int fd, uint64_t offset, uint64_t n, bool wait)
+{
+    unsigned flags = SYNC_FILE_RANGE_WRITE;
+
+    if (wait) {
+        flags |= SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WAIT_AFTER;
+    }
+    RETRY(int, sync_file_range(fd, (off_t)offset, (off_t)n, flags));
+}
+
+static int real_drop_range(int fd, uint64_t offset, uint64_t n)
+{
+    return -posix_fadvise(fd, (off_t)offset, (off_t)n, POSIX_FADV_DONTNEED);
+}
+
+static int real_watch_dir(const char *path)
+{
+    int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    int error;
+
+    if (fd < 0) {
+        return -errno;
+    }
+    if (inotify_add_watch(fd, path, IN_MOVED_TO | IN_ONLYDIR) < 0) {
+        error = errno;
+        (void)close(fd);
+        return -error;
+    }
+    return fd;
 }
 
 const struct os_table os_real = {

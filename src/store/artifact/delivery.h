@@ -1,0 +1,87 @@
+/* delivery: delivery.sqlite, the operational index of what happens to accepted artifacts
+ * (spec/artifacts.md: decisions, sections 6, 7 and 10; ARCHITECTURE section 1).
+ *
+ * Owned by the process `tallyman deliver` (kernel lock DATA/delivery.lock); others only read.
+ * Rebuilt from receipts/ID.json, uploads/ID.info and the synced sidecars packages/PACKAGE.plan.json
+ * and packages/PACKAGE.manifest.jsonl: losing it loses nothing. Identity packaging makes no second
+ * file: the payload stays uploads/ID. */
+#ifndef STORE_ARTIFACT_DELIVERY_H
+#define STORE_ARTIFACT_DELIVERY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/slice.h"
+#include "store/artifact/upload.h"
+
+#define DELIVERY_FILE      "delivery.sqlite"
+#define DELIVERY_LOCK      "delivery.lock"
+#define DELIVERY_ERROR_MAX 1000
+#define DELIVERY_NAME_MAX  1024
+#define DELIVERY_FILES_MAX 2 /* of an identity package: the artifact and its manifest */
+
+/* X(symbol, name): of one package at one sink. verified is the end; parked waits for a person. */
+#define DELIVERY_STATES(X)      \
+    X(PENDING, "pending")       \
+    X(SENDING, "sending")       \
+    X(SENT, "sent")             \
+    X(VERIFIED, "verified")     \
+    X(RETRY_WAIT, "retry_wait") \
+    X(PARKED, "parked")
+
+enum delivery_state {
+#define X(sym, name) DELIVERY_##sym,
+    DELIVERY_STATES(X)
+#undef X
+        DELIVERY_STATE_COUNT
+};
+const char *delivery_state_name(enum delivery_state s);
+
+struct delivery_file {
+    char name[DELIVERY_NAME_MAX]; /* the remote name, below the identifier */
+    uint64_t size;
+    char md5[33];
+};
+
+/* What is known of one artifact's way out: for GET /api/v1/artifacts/{id}. */
+struct delivery_view {
+    bool known; /* delivery.sqlite has the artifact; false: it has not been looked at yet */
+    bool built; /* the package is sealed: hashes compared, sidecars synced */
+    char package_id[65];
+    char sink[32];
+    char identifier[DELIVERY_NAME_MAX];
+    enum delivery_state state;
+    unsigned attempts;
+    int64_t next_attempt_at; /* Unix seconds; 0: none */
+    int64_t sent_at, verified_at;
+    char error[DELIVERY_ERROR_MAX]; /* of the last try or build; "" */
+    char way_out[200];              /* of PARKED: what a person can do */
+    unsigned file_count;
+    struct delivery_file file[DELIVERY_FILES_MAX];
+};
+/* Any process, any thread: opens, reads, closes. A database that is not there: known = false.
+ * Blocks, at most a second. ERR_IO, ERR_CORRUPT, ERR_STORE_BUSY. */
+int delivery_view_read(const char *data, struct slice object_id, struct delivery_view *out,
+                       struct err *e) MUST_CHECK;
+
+struct delivery_counts {
+    bool known; /* there is a database */
+    uint64_t artifacts;
+    uint64_t by_state[DELIVERY_STATE_COUNT]; /* packages not yet sealed count as pending */
+    char error[DELIVERY_ERROR_MAX];          /* of the oldest that waits for a retry; "" */
+};
+/* As above, for status. */
+int delivery_counts_read(const char *data, struct delivery_counts *out, struct err *e) MUST_CHECK;
+
+/* Where a project's artifacts go (table artifact_projects of tallyman.sqlite). */
+struct artifact_sink {
+    char sink[32]; /* "directory" */
+    char directory[4001];
+};
+/* Any process: reads it from DATA/tallyman.sqlite. ERR_NOT_FOUND: no such project, or it takes no
+ * artifacts. */
+int artifact_sink_read(const char *data, struct slice project, struct artifact_sink *out,
+                       struct err *e) MUST_CHECK;
+
+#endif
