@@ -131,7 +131,7 @@ static void set_aside(const char *path)
 static int run_project(struct store_job *job, struct store *s, struct err *e)
 {
     (void)job;
-    return control_create_project(s, SLICE("bench"), SLICE("Bench"), 1, e);
+    return control_create_project(s, SLICE("bench"), SLICE("Bench"), NULL, 1, e);
 }
 
 static int run_put(struct store_job *job, struct store *s, struct err *e)

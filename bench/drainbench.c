@@ -49,7 +49,7 @@ static const char text[] =
 static int make_project(struct store_job *job, struct store *s, struct err *e)
 {
     (void)job;
-    return control_create_project(s, SLICE("bench"), SLICE("Bench"), 1, e);
+    return control_create_project(s, SLICE("bench"), SLICE("Bench"), NULL, 1, e);
 }
 
 static int put_rows(struct store_job *job, struct store *s, struct err *e)

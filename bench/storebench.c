@@ -117,7 +117,7 @@ static void done_other(struct store_job *job, int code, const struct err *e)
 static int run_project(struct store_job *job, struct store *s, struct err *e)
 {
     (void)job;
-    return control_create_project(s, SLICE("demo"), SLICE("Demo"), 1, e);
+    return control_create_project(s, SLICE("demo"), SLICE("Demo"), NULL, 1, e);
 }
 
 static void turn_until_empty(struct store *s)

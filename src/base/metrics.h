@@ -23,6 +23,7 @@
       "Bytes reserved for request bodies.")                                                        \
     X(HTTP_OVERLOADED, "tallyman_http_overloaded_total", "counter",                                \
       "Requests refused because the body budget stayed full.")                                     \
+    X(HTTP_THREADS, "tallyman_http_threads", "gauge", "Requests that have a thread of their own.") \
     X(HTTP_PREFLIGHTS, "tallyman_http_preflights_total", "counter",                                \
       "OPTIONS requests of web pages that were answered.")                                         \
     X(CAPTURE_POSTHOG_REQUESTS, "tallyman_capture_posthog_requests_total", "counter",              \
@@ -81,7 +82,30 @@
     X(SINK_FAILURES, "tallyman_sink_failures_total", "counter",                                    \
       "Tries that failed or were refused; the events stay queued.")                                \
     X(SINK_DAMAGED, "tallyman_sink_damaged_total", "counter",                                      \
-      "Events whose text was no JSON any more when it was sent: delivered in raw.")
+      "Events whose text was no JSON any more when it was sent: delivered in raw.")                \
+    X(ARTIFACT_WRITERS, "tallyman_artifact_uploads_receiving", "gauge",                            \
+      "Uploads that are receiving bytes now.")                                                     \
+    X(ARTIFACT_PARTIAL, "tallyman_artifact_uploads_partial", "gauge",                              \
+      "Uploads without a receipt, at the last look.")                                              \
+    X(ARTIFACT_PARTIAL_BYTES, "tallyman_artifact_uploads_partial_bytes", "gauge",                  \
+      "Bytes of those.")                                                                           \
+    X(ARTIFACT_CREATED, "tallyman_artifact_created_total", "counter", "Uploads created.")          \
+    X(ARTIFACT_RESUMED, "tallyman_artifact_resumed_total", "counter",                              \
+      "Bodies taken from an offset above 0.")                                                      \
+    X(ARTIFACT_BYTES, "tallyman_artifact_received_bytes_total", "counter",                         \
+      "Bytes of uploads that were received.")                                                      \
+    X(ARTIFACT_ACCEPTED, "tallyman_artifact_accepted_total", "counter",                            \
+      "Uploads accepted: a receipt was synced.")                                                   \
+    X(ARTIFACT_MISMATCHES, "tallyman_artifact_mismatches_total", "counter",                        \
+      "Uploads refused because their bytes have another digest than declared.")                    \
+    X(ARTIFACT_LOW_SPACE, "tallyman_artifact_low_space_total", "counter",                          \
+      "Requests refused because the file system is nearly full.")                                  \
+    X(ARTIFACT_TAKEOVERS, "tallyman_artifact_takeovers_total", "counter",                          \
+      "Silent writers that were ended for a newcomer.")                                            \
+    X(ARTIFACT_EXPIRED, "tallyman_artifact_expired_total", "counter",                              \
+      "Uploads without a receipt that were removed after their time.")                             \
+    X(ARTIFACT_FAILURES, "tallyman_artifact_failures_total", "counter",                            \
+      "Failed writes, syncs and acceptances of uploads.")
 
 enum metric {
 #define X(sym, name, type, help) METRIC_##sym,

@@ -92,7 +92,12 @@ static bool has_body(const struct http_request *req)
 
 void http_conn_hand_out(struct http_conn *c, struct http_request *req)
 {
-    c->state = req->close ? HTTP_CONN_DRAIN : HTTP_CONN_HEAD;
+    req->body_due = req->route->takes_body && has_body(req);
+    if (req->body_due) {
+        c->state = HTTP_CONN_TAKEN;
+    } else {
+        c->state = req->close ? HTTP_CONN_DRAIN : HTTP_CONN_HEAD;
+    }
     req->handed = true;
     http_request_count_bytes(req);
     req->route->on_request(req->route->ctx, req);
@@ -212,7 +217,7 @@ static void admit(struct http_conn *c, struct http_request *req)
         }
         req->close = close;
     }
-    if (!has_body(req)) {
+    if (!has_body(req) || req->route->takes_body) {
         http_conn_hand_out(c, req);
         return;
     }

@@ -86,6 +86,7 @@ static bool decide_close(struct http_request *req)
 {
     bool last = req->conn != NULL && TAILQ_NEXT(req, link) == NULL;
 
+    req->close = req->close || req->body_due;
     if (last && req->server->stopping) {
         req->close = true;
     }
@@ -125,6 +126,11 @@ void http_answer_head(struct http_request *req, unsigned status, const char *con
         out->failed = true;
     }
     buf_put_slice(out, buf_slice(&req->extra));
+    if (req->route != NULL && req->route->shape == HTTP_SHAPE_TUS) {
+        buf_put_slice(out, SLICE("Tus-Resumable: 1.0.0\r\n"
+                                 "X-Content-Type-Options: nosniff\r\n"
+                                 "Cache-Control: no-store\r\n"));
+    }
     if (req->route != NULL && req->route->cors) {
         http_cors_put(req, out);
     }
@@ -219,20 +225,22 @@ static bool is_full(int code)
 }
 
 /* A body that came too slowly may come faster the next time, but posthog-js takes every 4xx, 408
- * too, as a word to drop the events (spec/client-wire.md 5). */
-static bool is_slow_posthog(int code, enum http_shape shape)
+ * too, as a word to drop the events (spec/client-wire.md 5), and tus-js-client gives an upload up
+ * (section 6). */
+static bool is_slow_retried(int code, enum http_shape shape)
 {
-    return code == ERR_REQUEST_TIMEOUT && shape == HTTP_SHAPE_POSTHOG;
+    return code == ERR_REQUEST_TIMEOUT && (shape == HTTP_SHAPE_POSTHOG || shape == HTTP_SHAPE_TUS);
 }
 
 /* Browsers drop what is answered 429 on PostHog's routes, and Segment's clients wait on it
- * (spec/capture.md A5). */
+ * (spec/capture.md A5); tus-js-client gives up on it, and comes again after 503. */
 static unsigned status_of(int code, enum http_shape shape)
 {
-    if (is_slow_posthog(code, shape)) {
+    if (is_slow_retried(code, shape)) {
         return 503;
     }
-    if (is_full(code) && (shape == HTTP_SHAPE_POSTHOG || shape == HTTP_SHAPE_POSTHOG_V1)) {
+    if (is_full(code) && (shape == HTTP_SHAPE_POSTHOG || shape == HTTP_SHAPE_POSTHOG_V1 ||
+                          shape == HTTP_SHAPE_TUS)) {
         return 503;
     }
     if (is_full(code) && shape == HTTP_SHAPE_SEGMENT) {
@@ -256,17 +264,36 @@ static void put_error(struct buf *body, const char *head, int code, const char *
     buf_put_char(body, '}');
 }
 
-void http_answer_error(struct http_request *req, int code, const char *message, struct slice extra)
+/* The code's name in capitals behind "ERR_", as tus servers give it. */
+static void put_tus_error(struct buf *body, int code, const char *message)
 {
-    enum http_shape shape = req->route != NULL ? req->route->shape : HTTP_SHAPE_HISTORY;
+    buf_put_cstr(body, "ERR_");
+    for (const char *p = err_name(code); *p != '\0'; p++) {
+        buf_put_char(body, (char)(*p >= 'a' && *p <= 'z' ? *p - 'a' + 'A' : *p));
+    }
+    buf_printf(body, ": %s\n", message);
+}
+
+static enum http_shape shape_of(const struct http_request *req)
+{
+    return req->route != NULL ? req->route->shape : HTTP_SHAPE_HISTORY;
+}
+
+static void answer_error(struct http_request *req, unsigned status, int code, const char *message,
+                         struct slice extra)
+{
+    enum http_shape shape = shape_of(req);
     const char *type = "application/json";
     struct buf body = {0};
 
-    if ((is_full(code) || is_slow_posthog(code, shape)) && !req->retry_after) {
+    if ((is_full(code) || is_slow_retried(code, shape)) && !req->retry_after) {
         http_add_header(req, "Retry-After", SLICE("1"));
     }
     switch (shape) {
     case HTTP_SHAPE_TUS:
+        type = "text/plain; charset=utf-8";
+        put_tus_error(&body, code, message);
+        break;
     case HTTP_SHAPE_TEXT:
     case HTTP_SHAPE_POSTHOG:
         type = "text/plain; charset=utf-8";
@@ -287,8 +314,20 @@ void http_answer_error(struct http_request *req, int code, const char *message, 
         break;
     }
     req->out.failed = req->out.failed || body.failed;
-    http_answer(req, status_of(code, shape), type, buf_slice(&body));
+    http_answer(req, status, type, buf_slice(&body));
     buf_free(&body);
+}
+
+void http_answer_error(struct http_request *req, int code, const char *message, struct slice extra)
+{
+    answer_error(req, status_of(code, shape_of(req)), code, message, extra);
+}
+
+void http_answer_error_status(struct http_request *req, unsigned status, int code,
+                              const char *message)
+{
+    ensure(status >= 400);
+    answer_error(req, status, code, message, (struct slice){0});
 }
 
 struct slice http_answer_too_many(void)

@@ -3,6 +3,7 @@
  *   HEAD --complete, no body--> door           HEAD --malformed or refused--> DRAIN
  *   HEAD --body announced--> ADMISSION --budget granted--> BODY --complete--> door, then HEAD
  *   ADMISSION --waited too long: 429--> DRAIN  BODY --malformed, too large, stalled--> DRAIN
+ *   HEAD --body for a thread--> TAKEN --read in full--> HEAD   TAKEN --answered before--> DRAIN
  *   any --the last answer says close--> DRAIN --all sent--> our side ends, the rest is dropped
  *
  * Input is received into the loop's one read buffer and used there; only what is left over (half a
@@ -12,7 +13,7 @@
  *
  * While the connection is blocked (pipeline full, a request with a worker, no budget) nothing is
  * received: when epoll reports input then, `paused` takes the connection out of epoll's reach until
- * the queue moves. Nothing on the common path calls epoll_ctl. */
+ * the queue moves. Nothing on the common path calls epoll_ctl. Bodies for threads: away.c. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -201,6 +202,7 @@ static size_t consume(struct http_conn *c, const char *p, size_t n)
             again = step_body(c, p + at, n - at, &used);
             break;
         case HTTP_CONN_ADMISSION:
+        case HTTP_CONN_TAKEN:
             again = false;
             break;
         case HTTP_CONN_DRAIN:
@@ -226,7 +228,7 @@ static size_t consume(struct http_conn *c, const char *p, size_t n)
 /* The client has ended its side: what is half a request will stay one. */
 static void settle_eof(struct http_conn *c)
 {
-    if (c->dead || !c->eof || c->state == HTTP_CONN_ADMISSION ||
+    if (c->dead || !c->eof || c->state == HTTP_CONN_ADMISSION || c->state == HTTP_CONN_TAKEN ||
         (c->state == HTTP_CONN_HEAD && http_conn_blocked(c))) {
         return;
     }
@@ -284,7 +286,8 @@ static bool may_receive(const struct http_conn *c)
 void http_conn_run(struct http_conn *c)
 {
     ensure(!c->dead);
-    if ((c->state == HTTP_CONN_HEAD && http_conn_blocked(c)) || c->state == HTTP_CONN_ADMISSION) {
+    if ((c->state == HTTP_CONN_HEAD && http_conn_blocked(c)) || c->state == HTTP_CONN_ADMISSION ||
+        c->state == HTTP_CONN_TAKEN) {
         return;
     }
     c->head_start_ms = 0; /* it waited for us, not for the client */

@@ -2,8 +2,9 @@
  *
  * Ownership: the server owns connections, a connection owns the requests in its queue; a request
  * whose client has gone is owned by the server (orphans) until it is answered. Threads: everything
- * is the loop thread's, but for `pool` (its own lock), `stop_asked` (atomic), and the buffer `out`
- * of a request while `reading` is set (the worker's that runs its source). */
+ * is the loop thread's, but for `pool` (its own lock), `stop_asked` (atomic), the buffer `out` of a
+ * request while `reading` is set (the worker's that runs its source), and the descriptor of a
+ * connection that is away (its thread's, body_thread.h). */
 #ifndef HTTP_CONN_H
 #define HTTP_CONN_H
 
@@ -14,6 +15,7 @@
 #include "http/head.h"
 #include "http/http.h"
 #include "http/pool.h"
+#include "http/thread.h"
 
 #define HTTP_READ_BYTES      (64u << 10)  /* the loop's read buffer, shared by all connections */
 #define HTTP_PIECE_BYTES     (256u << 10) /* of a stream */
@@ -24,11 +26,12 @@
 #define HTTP_BODY_STEP_BYTES (64u << 10) /* steps of the budget for a body of unknown length */
 #define HTTP_BUDGET_SHARE    16u /* this part of the budget is for bodies of one step only */
 #define HTTP_LINGER_MS       2000u
-#define HTTP_SWEEP_MS        200u /* how often timeouts are looked at */
-#define HTTP_REFUSED_LINGER  64u  /* connections past connections_max that get a proper 503 */
-#define HTTP_UNIX_EXTRA      16u  /* connections that strangers on TCP cannot take away */
-#define HTTP_PARTS_MAX       4u   /* '*' segments of a route's path */
-#define HTTP_FILES_SPARE     256u /* descriptors that connections leave to the doors' files */
+#define HTTP_SWEEP_MS        200u   /* how often timeouts are looked at */
+#define HTTP_REFUSED_LINGER  64u    /* connections past connections_max that get a proper 503 */
+#define HTTP_UNIX_EXTRA      16u    /* connections that strangers on TCP cannot take away */
+#define HTTP_PARTS_MAX       4u     /* '*' segments of a route's path */
+#define HTTP_FILES_SPARE     256u   /* descriptors that connections leave to the doors' files */
+#define HTTP_THREAD_IDLE_MS  10000u /* threads of http_thread are kept so long */
 
 TAILQ_HEAD(http_request_list, http_request);
 TAILQ_HEAD(http_conn_list, http_conn);
@@ -76,12 +79,16 @@ struct http_request {
     void (*work)(void *ctx);
     http_fn *work_done;
     void *work_ctx;
+    bool body_due;           /* a body that the loop does not read, and that is not read in full */
+    bool body_lost;          /* its thread has come back without all of it */
+    struct http_body *taken; /* http_thread is under way */
 };
 
 enum http_conn_state {
     HTTP_CONN_HEAD,      /* a head is awaited or arriving */
     HTTP_CONN_ADMISSION, /* the last request waits for budget */
     HTTP_CONN_BODY,      /* the body of the last request is arriving */
+    HTTP_CONN_TAKEN,     /* the body of the last request is its thread's, or will stay unread */
     HTTP_CONN_DRAIN      /* no further request: what still comes is dropped */
 };
 
@@ -121,6 +128,7 @@ struct http_conn {
     bool want_out;     /* the last write came back short */
     bool refused;      /* was accepted past connections_max */
     bool shut;         /* our side has ended, the rest is lingering */
+    bool away;         /* the descriptor is with the thread of the only request */
     bool dead;
     bool dirty;
     bool runnable;
@@ -157,7 +165,8 @@ struct http_server {
     bool accept_paused;
     int fd_max; /* a connection with this descriptor or a higher one is turned away */
     struct http_pool pool;
-    unsigned jobs; /* handed to the pool and not yet back */
+    struct http_threads threads;
+    unsigned jobs; /* handed to the pool or to a thread, and not yet back */
     struct http_conn_list conns;
     struct http_conn_list dirty;
     struct http_conn_list runnable;
@@ -196,6 +205,8 @@ void http_request_free(struct http_request *req);
 bool http_budget_take(struct http_server *s, uint64_t held, uint64_t n);
 void http_request_set_busy(struct http_request *req, bool *flag, bool busy);
 void http_request_count_bytes(struct http_request *req); /* brings queued_bytes up to date */
+/* A job for the pool, which the loop waits for before it ends. false as http_pool_submit. */
+bool http_server_submit(struct http_server *s, struct http_job *job, unsigned queued_max);
 
 /* ---- pattern.c ---- */
 /* 0 or ERR_NO_MEMORY. */
@@ -251,6 +262,18 @@ void http_conn_abort(struct http_conn *c); /* the same with a reset, where there
 void http_conn_sweep(struct http_conn *c); /* its timeouts */
 bool http_conn_idle(const struct http_conn *c);
 
+/* ---- away.c ---- */
+/* The first request of c is to have a thread that receives: lets the connection go, now that
+ * nothing more is to be sent. False when the connection was ended. */
+bool http_away_start(struct http_conn *c);
+/* The client has gone before that: the thread does its work without a connection. */
+void http_away_forsake(struct http_request *req);
+/* A connection that is away is closed: its descriptor stays open until the thread is back. */
+void http_away_close(struct http_conn *c);
+/* The server stops. */
+void http_away_stop(struct http_conn *c);
+bool http_away_is_due(const struct http_request *req); /* waits for http_away_start */
+
 /* ---- stream.c ---- */
 /* Starts the next read when the request is first in line and its last piece has left. */
 void http_stream_pull(struct http_request *req);
@@ -270,8 +293,5 @@ void http_listener_accept(struct http_server *s, struct http_listener *l);
 void http_listeners_resume(struct http_server *s);
 void http_listeners_close(struct http_server *s);
 void http_listeners_free(struct http_server *s);
-
-/* ---- server.c ---- */
-bool http_server_submit(struct http_server *s, struct http_job *job, unsigned queued_max);
 
 #endif

@@ -39,7 +39,12 @@ void http_cors_put(const struct http_request *req, struct buf *out)
         buf_put_slice(out, SLICE("Access-Control-Allow-Origin: "));
         buf_put_slice(out, origin);
         buf_put_slice(out, SLICE("\r\nAccess-Control-Allow-Credentials: true\r\n"
-                                 "Access-Control-Expose-Headers: Retry-After\r\n"));
+                                 "Access-Control-Expose-Headers: Retry-After"));
+        if (req->route->expose != NULL) {
+            buf_put_cstr(out, ", ");
+            buf_put_cstr(out, req->route->expose);
+        }
+        buf_put_slice(out, SLICE("\r\n"));
     }
 }
 
@@ -93,5 +98,12 @@ void http_cors_preflight(struct http_request *req, unsigned methods)
     buf_free(&text);
     http_add_header(req, "Vary", SLICE("Access-Control-Request-Headers"));
     http_add_header(req, "Access-Control-Max-Age", SLICE("600"));
-    http_answer(req, 200, "application/json", SLICE("{\"status\":\"Ok\"}"));
+    if (req->route->on_options != NULL) {
+        req->route->on_options(req->route->ctx, req);
+    }
+    if (req->route->shape == HTTP_SHAPE_TUS) {
+        http_answer(req, 204, NULL, (struct slice){0});
+    } else {
+        http_answer(req, 200, "application/json", SLICE("{\"status\":\"Ok\"}"));
+    }
 }

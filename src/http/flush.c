@@ -27,7 +27,7 @@ void http_conn_watch(struct http_conn *c)
     uint32_t wanted = 0;
     struct epoll_event ev = {.data.ptr = c};
 
-    if (c->dead) {
+    if (c->dead || c->away) {
         return;
     }
     if (!c->eof && !c->paused) {
@@ -55,7 +55,11 @@ void http_conn_close(struct http_conn *c)
         return;
     }
     c->dead = true;
-    (void)os_close(c->fd); /* leaves epoll with it; nothing was promised by this descriptor */
+    if (c->away) {
+        http_away_close(c);
+    } else {
+        (void)os_close(c->fd); /* leaves epoll with it; nothing was promised by this descriptor */
+    }
     http_conn_stop_waiting(c);
     if (c->dirty) {
         c->dirty = false;
@@ -139,6 +143,9 @@ static bool settle_front(struct http_conn *c)
     if (req->out.failed) {
         http_conn_abort(c);
         return false;
+    }
+    if (http_away_is_due(req)) {
+        return http_away_start(c);
     }
     return true;
 }
@@ -240,7 +247,7 @@ static void finish(struct http_conn *c)
 void http_conn_flush(struct http_conn *c)
 {
     ensure(!c->dead);
-    if (!c->shut && !send_ready(c)) {
+    if (c->away || (!c->shut && !send_ready(c))) {
         return;
     }
     if (c->queue_count == 0) {
@@ -293,6 +300,9 @@ void http_conn_sweep(struct http_conn *c)
     const struct http_limits *limits = &c->server->config.limits;
     uint64_t now = c->server->now_ms;
 
+    if (c->away) {
+        return; /* its thread looks at the time */
+    }
     if (c->shut) {
         if (now - c->linger_start_ms >= HTTP_LINGER_MS) {
             http_conn_close(c);

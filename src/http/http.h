@@ -49,8 +49,10 @@ enum http_auth { HTTP_AUTH_TOKEN, HTTP_AUTH_OPEN, HTTP_AUTH_LOCAL };
  * overloaded or full answers 503 with Retry-After on POSTHOG and POSTHOG_V1 (browsers drop 429 for
  * good), 429 with Retry-After on SEGMENT; elsewhere what the error table says (and 503 for
  * ERR_NO_SPACE, which has no status there). TUS: "ERR_CODE: text\n" as text/plain, the code in
- * capitals; every answer, also of the front, has Tus-Resumable: 1.0.0, X-Content-Type-Options:
- * nosniff and Cache-Control: no-store (spec/tus.md section 6, cases/artifacts.md T13). */
+ * capitals; overloaded, full and too slow are 503 with Retry-After (tus-js-client gives up on 408
+ * and 429); every answer, also of the front, has Tus-Resumable: 1.0.0, X-Content-Type-Options:
+ * nosniff and Cache-Control: no-store (spec/tus.md section 6, cases/artifacts.md T13), which the
+ * door must not add again. */
 enum http_shape {
     HTTP_SHAPE_HISTORY,
     HTTP_SHAPE_API,
@@ -86,11 +88,11 @@ struct http_route {
 
 /* CORS (routes with `cors`, which are OPEN; spec/capture.md A1, cases C11): every answer has Vary:
  * Origin; one to a request with an Origin has Access-Control-Allow-Origin (that Origin),
- * -Allow-Credentials: true and -Expose-Headers: Retry-After. OPTIONS on such a path is answered 200
- * {"status":"Ok"}, with the methods of the path, the requested header names echoed (valid tokens
- * only, at most 2 KiB in all, Vary names them), and Access-Control-Max-Age: 600. Shape TUS: 204
- * without a body instead, with on_options' headers, whether it is a page that asks or not (cases
- * T41). */
+ * -Allow-Credentials: true and -Expose-Headers: Retry-After, with `expose` behind it. OPTIONS on
+ * such a path is answered 200 {"status":"Ok"}, with the methods of the path, the requested header
+ * names echoed (valid tokens only, at most 2 KiB in all, Vary names them), Access-Control-Max-Age:
+ * 600 and on_options' headers, whether it is a page that asks or not. Shape TUS: 204 without a body
+ * instead (cases T41). */
 
 struct http_limits {
     unsigned connections_max;   /* 1024; past it: accept and answer 503, close */
@@ -180,6 +182,9 @@ bool http_on_unix_socket(const struct http_request *req);
  * many there are. */
 bool http_header(const struct http_request *req, const char *name, struct slice *value,
                  unsigned *count);
+/* The same of the n-th header of that name, from 0; false: there are not so many. */
+bool http_header_at(const struct http_request *req, const char *name, unsigned n,
+                    struct slice *value);
 /* The credentials of the one `Authorization: Bearer` header; false without exactly one. */
 bool http_bearer(const struct http_request *req, struct slice *credentials);
 struct slice http_body(const struct http_request *req); /* valid until answered */
@@ -204,6 +209,9 @@ void http_answer(struct http_request *req, unsigned status, const char *content_
  * `"source":"a","batch_id":"b"`, or empty. Adds `Retry-After: 1` to ERR_OVERLOADED, ERR_QUEUE_FULL,
  * ERR_STORE_BUSY and ERR_NO_SPACE unless one was added: these are what a shape calls full. */
 void http_answer_error(struct http_request *req, int code, const char *message, struct slice extra);
+/* The same with a status that the door knows better than the table. */
+void http_answer_error_status(struct http_request *req, unsigned status, int code,
+                              const char *message);
 
 /* A body made piece by piece on worker threads, pulled as the client takes it; one piece (at most
  * 256 KiB) is in memory at a time. Chunked for 1.1, until close for 1.0; Connection rules as usual.
@@ -223,7 +231,7 @@ void http_answer_stream(struct http_request *req, unsigned status, const char *c
  */
 bool http_work(struct http_request *req, void (*work)(void *ctx), http_fn *done, void *ctx);
 
-/* ---- a request with a thread of its own (ARCHITECTURE section 3, "Bulk work leaves the loop") ----
+/* ---- a request with a thread of its own (ARCHITECTURE section 3, "Bulk work leaves the loop")
  *
  * http_thread runs work(ctx, body) on a thread of its own for this request, then done(ctx, req) on
  * the loop thread, where the request is answered. Meant for routes with takes_body, and for work
@@ -232,6 +240,9 @@ bool http_work(struct http_request *req, void (*work)(void *ctx), http_fn *done,
  * end of the body (what a chunked body's last reads bring beyond it goes back to the connection).
  * Before that every earlier answer of the connection has left. Afterwards it comes back. An answer
  * given while some of the body is unread ends the connection behind it, with lingering.
+ * A request without a body (or with one that the loop has read) has a thread beside its connection,
+ * which stays with the loop. The answer to a request whose body was not read in full by the first
+ * thread is all that it can get: http_thread must not be called for it again.
  * Threads are kept for a while and used again. false: threads_max of them are busy, or no memory
  * (answer 503); during a stop bodies end as told below, and work goes on to its end. */
 struct http_body;
@@ -245,8 +256,9 @@ bool http_thread(struct http_request *req, void (*work)(void *ctx, struct http_b
 int64_t http_body_read(struct http_body *body, void *p, size_t cap);
 /* Of a body with Content-Length: bytes not yet read. UINT64_MAX: chunked, and not ended. */
 uint64_t http_body_left(const struct http_body *body);
-/* Any thread, while work runs: its reads end with this negative code, also one that waits; bytes
- * that the kernel holds already are lost. The first code wins. */
+/* The loop thread, until done is called; any other thread that sees to it that work is not over
+ * before this returns. Reads end with this negative code, also one that waits, unless the body was
+ * read in full; bytes that the kernel holds already are lost. The first code wins. */
 void http_body_end(struct http_body *body, int code);
 
 /* ---- helpers for doors ---- */

@@ -140,6 +140,9 @@ void http_request_abandon(struct http_request *req)
     if (req->streaming || req->in_job || (req->handed && !req->answered)) {
         unlink_request(req);
         TAILQ_INSERT_TAIL(&req->server->orphans, req, link);
+        if (http_away_is_due(req)) {
+            http_away_forsake(req);
+        }
         return;
     }
     http_request_release(req);
@@ -216,6 +219,20 @@ bool http_header(const struct http_request *req, const char *name, struct slice 
                  unsigned *count)
 {
     return http_head_find(&req->head, slice_cstr(name), value, count);
+}
+
+bool http_header_at(const struct http_request *req, const char *name, unsigned n,
+                    struct slice *value)
+{
+    for (unsigned i = 0; i < req->head.field_count; i++) {
+        const struct http_field *f = &req->head.fields[i];
+
+        if (slice_eq(f->name, slice_cstr(name)) && n-- == 0) {
+            *value = f->value;
+            return true;
+        }
+    }
+    return false;
 }
 
 struct slice http_body(const struct http_request *req)
@@ -296,4 +313,47 @@ bool http_work(struct http_request *req, void (*work)(void *ctx), http_fn *done,
     }
     http_request_set_busy(req, &req->in_job, true);
     return true;
+}
+
+/* ---- from and to other threads ---- */
+
+bool http_server_submit(struct http_server *s, struct http_job *job, unsigned queued_max)
+{
+    if (!http_pool_submit(&s->pool, job, queued_max)) {
+        return false;
+    }
+    s->jobs++;
+    return true;
+}
+
+struct posted {
+    struct http_job job;
+    void (*fn)(void *ctx);
+    void *ctx;
+};
+
+static void posted_done(void *ctx)
+{
+    struct posted *p = ctx;
+
+    p->fn(p->ctx);
+    free(p);
+}
+
+bool http_post(struct http_server *s, void (*fn)(void *ctx), void *ctx)
+{
+    struct posted *p = malloc(sizeof *p);
+
+    if (p == NULL) {
+        return false;
+    }
+    *p = (struct posted){.job = {.done = posted_done, .ctx = p}, .fn = fn, .ctx = ctx};
+    http_pool_post(&s->pool, &p->job);
+    return true;
+}
+
+void http_post_job(struct http_server *s, struct http_job *job)
+{
+    ensure(job->work == NULL);
+    http_pool_post(&s->pool, job);
 }

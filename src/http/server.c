@@ -9,13 +9,14 @@
  * connections are looked at once more and close, open requests get grace_ms; a second signal ends
  * the grace.
  * Then connections are cut, and the loop goes on only until every job has come back, since jobs
- * work on what doors own.
+ * work on what doors own. The bodies that threads read (away.c) end at once, with the stop.
  *
  * Memory, at the default limits, worst case: connections_max times (the connection, 128 KiB of
  * input set aside, a queue of HTTP_QUEUE_BYTES_MAX and one more head) = 416 MiB, only when every
  * client pipelines without reading; body_budget_bytes of bodies; one answer or one piece of a
- * stream (HTTP_PIECE_BYTES) a connection: 256 MiB when all of them stream. Spares: 512 requests
- * with at most 64 KiB of buffers. The usual idle connection costs 400 bytes.
+ * stream (HTTP_PIECE_BYTES) a connection: 256 MiB when all of them stream. threads_max threads with
+ * HTTP_STAGE_BYTES each, and what their work takes. Spares: 512 requests with at most 64 KiB of
+ * buffers. The usual idle connection costs 400 bytes.
  *
  * Power failure: nothing durable is here. Stops the server: only an epoll that fails. */
 #include <errno.h>
@@ -52,6 +53,7 @@ const struct http_limits http_limits_default = {
     .linger_bytes_max = 64u << 20,
     .workers = 2,
     .work_queue_max = 1024,
+    .threads_max = 288,
 };
 
 /* ---- making and ending ---- */
@@ -150,6 +152,7 @@ struct http_server *http_new(const struct http_config *config, struct err *e)
     TAILQ_INIT(&s->orphans);
     TAILQ_INIT(&s->dead_requests);
     TAILQ_INIT(&s->spares);
+    http_threads_init(s);
     /* sendv asks for no signal anyway; pipes of the process (logs) deserve the same. */
     (void)sigaction(SIGPIPE, &ignore, NULL);
     start_clocks(s);
@@ -217,6 +220,7 @@ void http_free(struct http_server *s)
     while (!TAILQ_EMPTY(&s->conns)) {
         http_conn_close(TAILQ_FIRST(&s->conns));
     }
+    http_threads_close(s);
     http_pool_stop(&s->pool);
     finish_jobs(s); /* their requests are orphans by now, and http_work says no */
     bury(s);
@@ -245,50 +249,9 @@ bool http_stopping(const struct http_server *s)
     return s->stopping || atomic_load(&s->stop_asked);
 }
 
-struct posted {
-    struct http_job job;
-    void (*fn)(void *ctx);
-    void *ctx;
-};
-
-static void posted_done(void *ctx)
-{
-    struct posted *p = ctx;
-
-    p->fn(p->ctx);
-    free(p);
-}
-
-bool http_post(struct http_server *s, void (*fn)(void *ctx), void *ctx)
-{
-    struct posted *p = malloc(sizeof *p);
-
-    if (p == NULL) {
-        return false;
-    }
-    *p = (struct posted){.job = {.done = posted_done, .ctx = p}, .fn = fn, .ctx = ctx};
-    http_pool_post(&s->pool, &p->job);
-    return true;
-}
-
-void http_post_job(struct http_server *s, struct http_job *job)
-{
-    ensure(job->work == NULL);
-    http_pool_post(&s->pool, job);
-}
-
 void http_again(struct http_server *s)
 {
     s->again = true;
-}
-
-bool http_server_submit(struct http_server *s, struct http_job *job, unsigned queued_max)
-{
-    if (!http_pool_submit(&s->pool, job, queued_max)) {
-        return false;
-    }
-    s->jobs++;
-    return true;
 }
 
 /* ---- the turn ---- */
@@ -308,6 +271,9 @@ static void begin_stop(struct http_server *s)
 
         if (http_conn_idle(c)) {
             http_conn_readable(c); /* a request may have arrived already */
+        }
+        if (c->away) {
+            http_away_stop(c);
         }
         http_conn_set_dirty(c); /* flush ends it where it is idle */
         c = next;
@@ -418,6 +384,7 @@ static void sweep(struct http_server *s)
         http_conn_sweep(c);
         c = next;
     }
+    http_threads_sweep(s);
 }
 
 static int wait_ms(const struct http_server *s)

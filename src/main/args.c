@@ -57,6 +57,11 @@ static int store_value(const struct arg_option *o, const char *value, struct err
     case ARG_TEXT:
         *(const char **)o->target = value;
         break;
+    case ARG_U64_MAYBE:
+        if (value == NULL) {
+            break;
+        }
+        __attribute__((fallthrough));
     case ARG_U64: {
         uint64_t v = 0;
         if (!args_u64(value, &v)) {
@@ -74,6 +79,13 @@ static int store_value(const struct arg_option *o, const char *value, struct err
         *o->given = true;
     }
     return 0;
+}
+
+/* What may stand behind an ARG_U64_MAYBE and belong to it. */
+static bool is_short_number(const char *text)
+{
+    size_t n = strspn(text, "0123456789");
+    return n > 0 && n <= 9 && text[n] == '\0';
 }
 
 /* argv[*at] begins with "--". Leaves *at on the last argument it used. */
@@ -101,6 +113,11 @@ static int take_option(const struct arg_verb *verb, int argc, char **argv, int *
         }
     } else if (equals != NULL) {
         value = equals + 1;
+    } else if (o->type == ARG_U64_MAYBE) {
+        if (*at + 1 < argc && is_short_number(argv[*at + 1])) {
+            *at += 1;
+            value = argv[*at];
+        }
     } else if (*at + 1 < argc) {
         *at += 1;
         value = argv[*at];

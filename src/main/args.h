@@ -1,6 +1,7 @@
 /* args: the command line of one verb, parsed from a table of options.
  *
- * Long options only: `--name VALUE`, `--name=VALUE`, `--name` for switches; `-h` is `--help`; `--`
+ * Long options only: `--name VALUE`, `--name=VALUE`, `--name` for switches and for values that may
+ * be left out; `-h` is `--help`; `--`
  * ends them. Options and operands mix freely. An option given twice, an unknown one, a missing or
  * malformed value is ERR_USAGE with a text that names the option (never the value of a secret:
  * secrets are not options). Allocates nothing. */
@@ -14,9 +15,10 @@
 #include "base/err.h"
 
 enum arg_type {
-    ARG_SWITCH, /* bool *target becomes true */
-    ARG_TEXT,   /* const char **target borrows from argv */
-    ARG_U64     /* uint64_t *target, decimal, min to max */
+    ARG_SWITCH,   /* bool *target becomes true */
+    ARG_TEXT,     /* const char **target borrows from argv */
+    ARG_U64,      /* uint64_t *target, decimal, min to max */
+    ARG_U64_MAYBE /* the same, or no value; behind a space, one of at most 9 digits */
 };
 
 struct arg_option {
@@ -25,7 +27,7 @@ struct arg_option {
     void *target;      /* left alone when the option is not given */
     const char *value; /* what the help calls the value, NULL for switches */
     const char *help;
-    uint64_t min, max; /* of ARG_U64 */
+    uint64_t min, max; /* of ARG_U64 and ARG_U64_MAYBE */
     bool *given;       /* may be NULL */
 };
 
@@ -39,7 +41,7 @@ struct arg_verb {
     unsigned operands_min, operands_max;
 };
 
-#define ARGS_OPERANDS_MAX 4
+#define ARGS_OPERANDS_MAX 4096 /* a shell's FILE* */
 #define ARGS_OPTIONS_MAX  64
 
 struct args {

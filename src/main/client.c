@@ -117,15 +117,13 @@ static int on_progress(void *ctx, curl_off_t down_total, curl_off_t down, curl_o
     return t->silent ? 1 : 0;
 }
 
-static bool set_request(struct client *c, struct attempt *t, const char *url,
-                        struct curl_slist *headers)
+CURLcode client_set_common(struct client *c, char error[CURL_ERROR_SIZE], const char *url,
+                           struct curl_slist *headers)
 {
     CURL *h = c->curl;
-    const struct client_request *req = t->req;
-    curl_easy_reset(h); /* keeps the connection */
     CURLcode r = CURLE_OK;
 #define SET(option, value) r = r == CURLE_OK ? curl_easy_setopt(h, option, value) : r
-    SET(CURLOPT_ERRORBUFFER, t->error);
+    SET(CURLOPT_ERRORBUFFER, error);
     SET(CURLOPT_URL, url);
     if (c->socket_path != NULL) {
         SET(CURLOPT_UNIX_SOCKET_PATH, c->socket_path);
@@ -138,6 +136,16 @@ static bool set_request(struct client *c, struct attempt *t, const char *url,
     SET(CURLOPT_USERAGENT, c->agent);
     SET(CURLOPT_CONNECTTIMEOUT,
         (long)(c->timeout_s < CONNECT_TIMEOUT_S ? c->timeout_s : CONNECT_TIMEOUT_S));
+    return r;
+}
+
+static bool set_request(struct client *c, struct attempt *t, const char *url,
+                        struct curl_slist *headers)
+{
+    CURL *h = c->curl;
+    const struct client_request *req = t->req;
+    curl_easy_reset(h); /* keeps the connection */
+    CURLcode r = client_set_common(c, t->error, url, headers);
     SET(CURLOPT_NOPROGRESS, 0L);
     SET(CURLOPT_XFERINFOFUNCTION, on_progress);
     SET(CURLOPT_XFERINFODATA, (void *)t);
@@ -176,8 +184,47 @@ static struct curl_slist *make_headers(struct client *c, const struct client_req
     return list;
 }
 
+enum client_failure client_failure_of(CURLcode r)
+{
+    switch ((int)r) {
+    case CURLE_COULDNT_CONNECT:
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_SSL_CONNECT_ERROR: /* and the next two: no request was sent */
+    case CURLE_SSL_CACERT_BADFILE:
+    case CURLE_PEER_FAILED_VERIFICATION:
+        return CLIENT_ABSENT;
+    case CURLE_SEND_ERROR:
+    case CURLE_RECV_ERROR:
+    case CURLE_GOT_NOTHING:
+    case CURLE_PARTIAL_FILE:
+    case CURLE_OPERATION_TIMEDOUT:
+    case CURLE_ABORTED_BY_CALLBACK:
+        return CLIENT_LOST;
+    default:
+        return CLIENT_BROKEN;
+    }
+}
+
+void client_failure_text(struct client *c, enum client_failure failure, const char *why,
+                         struct err *e)
+{
+    long os_errno = 0;
+    (void)curl_easy_getinfo(c->curl, CURLINFO_OS_ERRNO, &os_errno);
+    if (failure != CLIENT_ABSENT) {
+        (void)err_set(e, ERR_IO, "%.150s: %.150s", c->where, why);
+    } else if (c->socket_path == NULL) {
+        (void)err_set(e, ERR_CONNECT, "no server answers at %.180s (%.100s)", c->where, why);
+    } else {
+        /* libcurl's text names a host and a port that are not in play. */
+        (void)err_set(e, ERR_CONNECT, "no server answers at %.180s (%s); is it running?", c->where,
+                      os_errno != 0 ? strerror((int)os_errno) : "cannot connect");
+    }
+}
+
 static enum outcome classify(const struct attempt *t, CURLcode r, unsigned status)
 {
+    static const enum outcome of[] = {
+        [CLIENT_ABSENT] = ABSENT, [CLIENT_LOST] = LOST, [CLIENT_BROKEN] = BROKEN};
     if (t->stopped) {
         return STOPPED;
     }
@@ -187,23 +234,7 @@ static enum outcome classify(const struct attempt *t, CURLcode r, unsigned statu
     if (r == CURLE_OK) {
         return status == 429 || (status == 503 && t->has_retry_after) ? BUSY : ANSWERED;
     }
-    switch ((int)r) {
-    case CURLE_COULDNT_CONNECT:
-    case CURLE_COULDNT_RESOLVE_HOST:
-    case CURLE_SSL_CONNECT_ERROR: /* and the next two: no request was sent */
-    case CURLE_SSL_CACERT_BADFILE:
-    case CURLE_PEER_FAILED_VERIFICATION:
-        return ABSENT;
-    case CURLE_SEND_ERROR:
-    case CURLE_RECV_ERROR:
-    case CURLE_GOT_NOTHING:
-    case CURLE_PARTIAL_FILE:
-    case CURLE_OPERATION_TIMEDOUT:
-    case CURLE_ABORTED_BY_CALLBACK:
-        return LOST;
-    default:
-        return BROKEN;
-    }
+    return of[client_failure_of(r)];
 }
 
 static enum outcome try_once(struct client *c, struct attempt *t, struct err *e)
@@ -218,30 +249,23 @@ static enum outcome try_once(struct client *c, struct attempt *t, struct err *e)
     struct curl_slist *headers = make_headers(c, t->req);
     enum outcome out = NO_MEMORY;
     CURLcode r = CURLE_OUT_OF_MEMORY;
-    long os_errno = 0;
     if (headers != NULL && !url.failed && set_request(c, t, url.ptr, headers)) {
         r = curl_easy_perform(c->curl);
         t->answer->status = status_of(c);
         out = classify(t, r, t->answer->status);
-        (void)curl_easy_getinfo(c->curl, CURLINFO_OS_ERRNO, &os_errno);
+        const char *why = t->silent             ? "no answer in time"
+                          : t->too_big          ? "the answer is larger than this program takes"
+                          : t->error[0] != '\0' ? t->error
+                                                : curl_easy_strerror(r);
+        if (out == ABSENT || out == LOST || out == BROKEN) {
+            client_failure_text(c, out == ABSENT ? CLIENT_ABSENT : CLIENT_LOST, why, e);
+        }
         /* The handle must not keep a pointer to this frame's memory. */
         curl_easy_reset(c->curl);
     }
     client_free_headers(headers);
     buf_free(&url);
-    const char *why = t->silent             ? "no answer in time"
-                      : t->too_big          ? "the answer is larger than this program takes"
-                      : t->error[0] != '\0' ? t->error
-                                            : curl_easy_strerror(r);
-    if (out == ABSENT && c->socket_path != NULL) {
-        /* libcurl's text names a host and a port that are not in play. */
-        (void)err_set(e, ERR_CONNECT, "no server answers at %.180s (%s); is it running?", c->where,
-                      os_errno != 0 ? strerror((int)os_errno) : "cannot connect");
-    } else if (out == ABSENT) {
-        (void)err_set(e, ERR_CONNECT, "no server answers at %.180s (%.100s)", c->where, why);
-    } else if (out == LOST || out == BROKEN) {
-        (void)err_set(e, ERR_IO, "%.150s: %.150s", c->where, why);
-    } else if (out == NO_MEMORY) {
+    if (out == NO_MEMORY) {
         (void)err_set(e, ERR_NO_MEMORY, "out of memory");
     } else if (out == STOPPED) {
         (void)err_set(e, ERR_REFUSED, "stopped");

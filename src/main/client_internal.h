@@ -21,6 +21,19 @@ struct client {
 
 /* Adds a copy; false without memory (the list is as it was). */
 bool client_add_header(struct curl_slist **list, const char *line);
+/* Everything that is the same for all requests, on a handle that was reset: where, how long to
+ * connect, no proxy, no redirect, whose error text. */
+CURLcode client_set_common(struct client *c, char error[CURL_ERROR_SIZE], const char *url,
+                           struct curl_slist *headers);
+
+/* How a try failed. ABSENT: nobody listens, or no TLS session with who does; no request was sent.
+ * LOST: reset, early end, silence. BROKEN: what came is no HTTP. */
+enum client_failure { CLIENT_ABSENT, CLIENT_LOST, CLIENT_BROKEN };
+enum client_failure client_failure_of(CURLcode r);
+/* Fills *e with what people should read, ERR_CONNECT or ERR_IO; why is the reason. */
+void client_failure_text(struct client *c, enum client_failure failure, const char *why,
+                         struct err *e);
+
 /* Overwrites the copies, one of which holds the token, and releases them. */
 void client_free_headers(struct curl_slist *list);
 

@@ -27,7 +27,21 @@ const struct config_row config_rows[CONFIG_KEY_COUNT] = {
 
 static const char *const origin_names[] = {"default", "file", "env", "flag"};
 
-static_assert(CONFIG_KEY_COUNT + 3 <= ARGS_OPTIONS_MAX, "every key needs a flag");
+#define IS_TEXT                                             0
+#define IS_BYTES                                            0
+#define IS_UINT                                             0
+#define IS_MS                                               0
+#define IS_LEVEL                                            0
+#define IS_FLAG                                             1
+#define X(sym, field, type, def, min, max, flag, env, help) +IS_##type
+enum {
+    SWITCH_COUNT = CONFIG_KEYS(X), /* --no-NAME */
+    OWN_COUNT = 3,                 /* --config and the like */
+    OPTION_COUNT = (int)CONFIG_KEY_COUNT + SWITCH_COUNT + OWN_COUNT
+};
+#undef X
+
+static_assert(OPTION_COUNT <= ARGS_OPTIONS_MAX, "every key needs a flag");
 
 static int set_named(struct config *c, enum config_key k, const char *text, enum config_origin from,
                      struct err *e)
@@ -194,11 +208,36 @@ const char *config_default_data(void)
 
 struct begin {
     const char *flags[CONFIG_KEY_COUNT];
+    bool off[CONFIG_KEY_COUNT]; /* --no-NAME */
     const char *file;
     bool check, print;
     char help[CONFIG_KEY_COUNT][160];
-    struct arg_option options[CONFIG_KEY_COUNT + 3];
+    char off_name[SWITCH_COUNT][40], off_help[SWITCH_COUNT][60];
+    struct arg_option options[OPTION_COUNT];
 };
+
+/* --no-NAME for every key that is on or off. */
+static void fill_switches(struct begin *b)
+{
+    size_t n = 0;
+    for (unsigned i = 0; i < CONFIG_KEY_COUNT; i++) {
+        const struct config_row *row = &config_rows[i];
+        if (row->type != CONFIG_FLAG) {
+            continue;
+        }
+        ensure(n < SWITCH_COUNT);
+        int name = snprintf(b->off_name[n], sizeof b->off_name[n], "no-%s", row->flag);
+        int help = snprintf(b->off_help[n], sizeof b->off_help[n], "--%s off", row->flag);
+        ensure(name > 0 && (size_t)name < sizeof b->off_name[n]);
+        ensure(help > 0 && (size_t)help < sizeof b->off_help[n]);
+        b->options[CONFIG_KEY_COUNT + n] = (struct arg_option){.name = b->off_name[n],
+                                                               .type = ARG_SWITCH,
+                                                               .target = &b->off[i],
+                                                               .help = b->off_help[n]};
+        n++;
+    }
+    ensure(n == SWITCH_COUNT);
+}
 
 static void fill_options(struct begin *b)
 {
@@ -220,7 +259,8 @@ static void fill_options(struct begin *b)
                                             .value = values[row->type],
                                             .help = b->help[i]};
     }
-    struct arg_option *own = &b->options[CONFIG_KEY_COUNT];
+    fill_switches(b);
+    struct arg_option *own = &b->options[CONFIG_KEY_COUNT + SWITCH_COUNT];
     own[0] = (struct arg_option){.name = "config",
                                  .type = ARG_TEXT,
                                  .target = &b->file,
@@ -236,6 +276,21 @@ static void fill_options(struct begin *b)
                                  .help = "print the settings in force as JSON and stop"};
 }
 
+/* --no-NAME is --NAME off; both are a mistake. */
+static int take_switches(struct begin *b, struct err *e)
+{
+    for (unsigned i = 0; i < CONFIG_KEY_COUNT; i++) {
+        if (b->off[i] && b->flags[i] != NULL) {
+            return err_set(e, ERR_USAGE, "--%s and --no-%s are both given", config_rows[i].flag,
+                           config_rows[i].flag);
+        }
+        if (b->off[i]) {
+            b->flags[i] = "off";
+        }
+    }
+    return 0;
+}
+
 bool config_begin(struct config *c, const char *verb, const char *about, int argc, char **argv,
                   int *exit_code)
 {
@@ -247,16 +302,21 @@ bool config_begin(struct config *c, const char *verb, const char *about, int arg
         .about = about,
         .more = "Each --some-key is also some_key in the file and TALLYMAN_SOME_KEY in the "
                 "environment.\n"
-                "A flag wins over the environment, that over the file, that over the default.\n",
+                "A flag wins over the environment, that over the file, that over the default.\n"
+                "--no-NAME stands for --NAME off.\n",
         .options = b.options,
-        .option_count = CONFIG_KEY_COUNT + 3,
+        .option_count = OPTION_COUNT,
     };
     struct args args;
     if (!args_begin(&table, argc, argv, &args, exit_code)) {
         return false;
     }
     struct err e = {0};
-    int r = config_load(c, b.flags, b.file, &e);
+    *c = (struct config){0};
+    int r = take_switches(&b, &e);
+    if (r == 0) {
+        r = config_load(c, b.flags, b.file, &e);
+    }
     if (r != 0) {
         output_error(verb, "%s", e.text);
         config_free(c);

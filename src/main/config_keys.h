@@ -6,9 +6,9 @@
  *
  * Types: TEXT (min and max are its length in bytes), BYTES (a number, or "64MiB"; KiB, MiB, GiB),
  * UINT, MS (a number of milliseconds, or "30s"; ms, s, min), LEVEL (debug, info, warn, error), FLAG
- * (on, off; in the file also true and false). The
- * file takes a JSON number or string for BYTES and MS, a number for UINT, strings for the rest. A
- * default is written as text, in the form that flags and the environment take. */
+ * (on, off; in the file also true and false; as a flag also --no-NAME for off). The file takes a
+ * JSON number or string for BYTES and MS, a number for UINT, strings for the rest. A default is
+ * written as text, in the form that flags and the environment take. */
 #ifndef MAIN_CONFIG_KEYS_H
 #define MAIN_CONFIG_KEYS_H
 
@@ -87,6 +87,24 @@
     X(QUERY_ROWS_MAX, query_rows_max, UINT, "100000", 1, 100000000, "query-rows-max",              \
       "TALLYMAN_QUERY_ROWS_MAX", "most rows a query may answer")                                   \
     X(QUERY_BYTES_MAX, query_bytes_max, BYTES, "32MiB", UINT64_C(1024), UINT64_C(1073741824),      \
-      "query-bytes-max", "TALLYMAN_QUERY_BYTES_MAX", "largest answer of a query")
+      "query-bytes-max", "TALLYMAN_QUERY_BYTES_MAX", "largest answer of a query")                  \
+    X(UPLOAD_BYTES_MAX, upload_bytes_max, BYTES, "100GiB", 1, UINT64_C(1125899906842624),          \
+      "upload-bytes-max", "TALLYMAN_UPLOAD_BYTES_MAX",                                             \
+      "largest file that is taken (Tus-Max-Size)")                                                 \
+    X(MIN_FREE_BYTES, min_free_bytes, BYTES, "0", 0, UINT64_C(1125899906842624), "min-free-bytes", \
+      "TALLYMAN_MIN_FREE_BYTES", "space left free by uploads; 0: the lesser of 5 % and 10 GiB")    \
+    X(LOW_SPACE_STATUS, low_space_status, UINT, "429", 429, 503, "low-space-status",               \
+      "TALLYMAN_LOW_SPACE_STATUS", "answer to uploads while space is low: 429 or 503")             \
+    X(PARTIAL_UPLOAD_RETENTION_MS, partial_upload_retention_ms, MS, "30min", 1000,                 \
+      UINT64_C(31536000000), "partial-upload-retention-ms",                                        \
+      "TALLYMAN_PARTIAL_UPLOAD_RETENTION_MS", "silence after which a partial upload is removed")   \
+    X(UPLOADS_MAX, uploads_max, UINT, "256", 1, 10000, "uploads-max", "TALLYMAN_UPLOADS_MAX",      \
+      "uploads that are received at a time, more are answered 503")                                \
+    X(ISSUER, issuer, TEXT, "", 0, 512, "issuer", "TALLYMAN_ISSUER",                               \
+      "http(s) URL that receipts name, for ever; empty: http://LISTEN on loopback")                \
+    X(PUBLIC_URL, public_url, TEXT, "", 0, 1000, "public-url", "TALLYMAN_PUBLIC_URL",              \
+      "http(s) URL before the path of Location; empty: the path alone")                            \
+    X(DELIVER, deliver, FLAG, "on", 0, 0, "deliver", "TALLYMAN_DELIVER",                           \
+      "on, off: run the process that delivers artifacts")
 
 #endif

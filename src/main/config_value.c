@@ -79,6 +79,9 @@ static int set_number(struct config *c, enum config_key k, const char *text, str
                        : ms  ? " milliseconds"
                              : "");
     }
+    if (k == CONFIG_LOW_SPACE_STATUS && v != 429 && v != 503) {
+        return err_set(e, ERR_USAGE, "must be 429 or 503");
+    }
     *(uint64_t *)field_of(c, k) = v;
     return 0;
 }
@@ -106,6 +109,60 @@ static bool address_valid(const char *text)
     return strcmp(host, "localhost") == 0 || inet_pton(AF_INET, host, &unused.v4) == 1;
 }
 
+/* HOST, HOST:PORT or [V6]:PORT of a URL; names are not looked up. */
+static bool authority_valid(const char *text, size_t n)
+{
+    const char *end = text + n;
+    const char *host_end = *text == '[' ? memchr(text, ']', n) : memchr(text, ':', n);
+    if (*text == '[') {
+        if (host_end == NULL || host_end == text + 1) {
+            return false;
+        }
+        host_end++;
+    } else if (host_end == NULL) {
+        host_end = end;
+    }
+    if (host_end == text || memchr(text, '@', n) != NULL) {
+        return false;
+    }
+    if (host_end == end) {
+        return true;
+    }
+    char port[6];
+    size_t digits = (size_t)(end - host_end) - 1;
+    uint64_t v = 0;
+    if (*host_end != ':' || digits == 0 || digits >= sizeof port) {
+        return false;
+    }
+    memcpy(port, host_end + 1, digits);
+    port[digits] = '\0';
+    return args_u64(port, &v) && v <= 65535;
+}
+
+/* An absolute http(s) URL, as it may stand in a header, in JSON and in a log. */
+static int check_url(const char *text, bool bare, struct err *e)
+{
+    bool http = strncmp(text, "http://", 7) == 0;
+    if (!http && strncmp(text, "https://", 8) != 0) {
+        return err_set(e, ERR_USAGE, "must begin with http:// or https://");
+    }
+    for (const char *p = text; *p != '\0'; p++) {
+        if (*p <= ' ' || *p > '~' || strchr("\"<>\\^`{|}", *p) != NULL) {
+            return err_set(e, ERR_USAGE, "has a character that a URL cannot have");
+        }
+    }
+    const char *host = text + (http ? 7 : 8);
+    if (!authority_valid(host, strcspn(host, "/?#"))) {
+        return err_set(e, ERR_USAGE,
+                       "must be http://HOST, http://HOST:PORT or https://, without a user");
+    }
+    if (strchr(text, '#') != NULL || (bare && strchr(text, '?') != NULL)) {
+        return err_set(e, ERR_USAGE, "must have no %s",
+                       bare ? "query and no fragment" : "fragment");
+    }
+    return 0;
+}
+
 static int set_text(struct config *c, enum config_key k, const char *text, struct err *e)
 {
     const struct config_row *row = &config_rows[k];
@@ -123,7 +180,16 @@ static int set_text(struct config *c, enum config_key k, const char *text, struc
                        "address in brackets)",
                        text);
     }
-    char *copy = strdup(text);
+    if ((k == CONFIG_ISSUER || k == CONFIG_PUBLIC_URL) && len > 0) {
+        int r = check_url(text, k == CONFIG_PUBLIC_URL, e);
+        if (r != 0) {
+            return r;
+        }
+    }
+    while (k == CONFIG_PUBLIC_URL && len > 0 && text[len - 1] == '/') {
+        len--; /* paths that are put behind it begin with one */
+    }
+    char *copy = strndup(text, len);
     if (copy == NULL) {
         return err_set(e, ERR_NO_MEMORY, "out of memory");
     }

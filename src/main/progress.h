@@ -13,6 +13,8 @@ struct progress {
     const char *label;
     enum progress_unit unit;
     uint64_t total; /* 0: not known */
+    uint64_t base;  /* done before the start: not part of the rate */
+    bool time_left; /* shown behind the rate */
     uint64_t start_ns, drawn_ns;
     bool enabled;
 };
@@ -20,6 +22,9 @@ struct progress {
 /* Enabled when standard error is a terminal and standard output is none (lines printed there show
  * progress by themselves). */
 void progress_start(struct progress *p, const char *label, enum progress_unit unit, uint64_t total);
+/* For work in bytes that prints nothing while it runs: enabled also when standard output is the
+ * same terminal, and with the time that is left. base bytes are done already. */
+void progress_start_silent(struct progress *p, const char *label, uint64_t total, uint64_t base);
 void progress_update(struct progress *p, uint64_t done);
 /* Erases the line. */
 void progress_end(void);

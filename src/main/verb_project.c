@@ -1,5 +1,7 @@
-/* tallyman project: projects of the capture door. `create ID` makes one and prints its capture
- * token, `list` shows all, `show ID` one with its keys and the state of its delivery. */
+/* tallyman project: projects. `create ID` makes one and prints its capture token, with --directory
+ * one that takes artifacts too; `list` shows all, `show ID` one with its keys and the state of its
+ * delivery. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "main/api.h"
@@ -15,6 +17,7 @@
 struct project_verb {
     struct client_target target;
     const char *title;
+    const char *sink, *directory; /* of artifacts; NULL: not given */
     bool json;
 };
 
@@ -38,6 +41,27 @@ static bool call(const struct project_verb *p, struct buf *path, bool post, stru
     return api_call(&p->target, &req, answer, code);
 }
 
+/* Appends "artifacts":{...}, with the directory as the server must know it. */
+static void put_artifacts(struct buf *body, const char *sink, const char *directory)
+{
+    char *here = directory[0] == '/' ? NULL : realpath(".", NULL);
+    struct buf path = {0};
+    if (directory[0] != '/') {
+        body->failed = body->failed || here == NULL;
+        buf_put_cstr(&path, here != NULL ? here : "");
+        buf_put_char(&path, '/');
+    }
+    buf_put_cstr(&path, directory);
+    free(here);
+    buf_put_cstr(body, ",\"artifacts\":{\"sink\":");
+    json_put_string(body, slice_cstr(sink));
+    buf_put_cstr(body, ",\"directory\":");
+    json_put_string(body, buf_slice(&path));
+    buf_put_char(body, '}');
+    body->failed = body->failed || path.failed;
+    buf_free(&path);
+}
+
 static int create(const struct project_verb *p, const char *id)
 {
     struct client_answer answer;
@@ -50,6 +74,9 @@ static int create(const struct project_verb *p, const char *id)
     if (p->title != NULL) {
         buf_put_cstr(&body, ",\"name\":");
         json_put_string(&body, slice_cstr(p->title));
+    }
+    if (p->directory != NULL) {
+        put_artifacts(&body, p->sink != NULL ? p->sink : "directory", p->directory);
     }
     buf_put_char(&body, '}');
     if (body.failed) {
@@ -70,6 +97,21 @@ static int create(const struct project_verb *p, const char *id)
     return code;
 }
 
+/* "directory: /srv/files", or nothing for a project that takes no artifacts. */
+static void put_destination(struct buf *out, struct slice project)
+{
+    struct slice artifacts;
+    struct slice sink;
+    struct slice directory;
+    if (json_member(project, SLICE("artifacts"), &artifacts) &&
+        json_type_of(artifacts) == JSON_OBJECT && json_member(artifacts, SLICE("sink"), &sink) &&
+        json_member(artifacts, SLICE("directory"), &directory)) {
+        api_put_shown(out, sink);
+        buf_put_cstr(out, ": ");
+        api_put_shown(out, directory);
+    }
+}
+
 static bool list_table(struct slice body)
 {
     struct slice rows;
@@ -78,17 +120,23 @@ static bool list_table(struct slice body)
     if (!json_member(body, SLICE("projects"), &rows)) {
         return false;
     }
-    table_begin(&t, 4);
+    table_begin(&t, 5);
     table_cell(&t, SLICE("PROJECT"));
     table_cell(&t, SLICE("NAME"));
     table_cell(&t, SLICE("CREATED"));
     table_cell(&t, SLICE("CAPTURE TOKEN"));
+    table_cell(&t, SLICE("ARTIFACTS"));
     struct json_iter it = json_iter_array(rows);
     while (json_next_element(&it, &item)) {
         table_cell_member(&t, item, "id");
         table_cell_member(&t, item, "name");
         table_cell_member(&t, item, "created_at");
         table_cell_member(&t, item, "capture_token");
+        struct buf destination = {0};
+        put_destination(&destination, item);
+        table_cell(&t, buf_slice(&destination));
+        t.text.failed = t.text.failed || destination.failed;
+        buf_free(&destination);
     }
     return table_end(&t) && !it.bad;
 }
@@ -107,6 +155,11 @@ static bool show_one(struct slice body)
         api_print_member(body, fields[i]);
         output_put(SLICE("\n"));
     }
+    struct buf destination = {0};
+    put_destination(&destination, body);
+    output_printf("%-*s %.*s\n", NAME_WIDTH, "artifacts", (int)destination.len,
+                  destination.len > 0 ? destination.ptr : "");
+    buf_free(&destination);
     if (!json_member(body, SLICE("keys"), &keys)) {
         return false;
     }
@@ -172,6 +225,16 @@ int verb_project(int argc, char **argv)
          .target = &p.title,
          .value = "TEXT",
          .help = "with create: a name for people"},
+        {.name = "sink",
+         .type = ARG_TEXT,
+         .target = &p.sink,
+         .value = "NAME",
+         .help = "with create: what delivers its files: directory (the default, and all there is)"},
+        {.name = "directory",
+         .type = ARG_TEXT,
+         .target = &p.directory,
+         .value = "DIR",
+         .help = "with create: take files too, and deliver them below DIR, which exists"},
         CLIENT_OPTION_DATA(p.target),
         CLIENT_OPTIONS_URL(p.target),
         CLIENT_OPTION_TIMEOUT(p.target),
@@ -182,9 +245,9 @@ int verb_project(int argc, char **argv)
         .name = VERB,
         .operands = "create ID | list | show ID",
         .about =
-            "Creates, lists and shows projects of the capture door. An ID is 1 to 63 lower-case "
-            "letters, digits,\n'_' and '-'. Each project has a capture token, which SDKs send "
-            "and anybody may see.\n",
+            "Creates, lists and shows projects. An ID is 1 to 63 lower-case letters, digits,\n"
+            "'_' and '-'. Each project has a capture token, which SDKs send and anybody may see.\n"
+            "One with a directory takes files, too.\n",
         .options = options,
         .option_count = sizeof options / sizeof *options,
         .operands_min = 1,
@@ -196,6 +259,14 @@ int verb_project(int argc, char **argv)
     }
     const char *what = args.operand[0];
     const char *id = args.operand_count > 1 ? args.operand[1] : NULL;
+    if (p.sink != NULL && p.directory == NULL) {
+        output_error(VERB, "--sink needs --directory");
+        return EXIT_USAGE;
+    }
+    if (p.directory != NULL && strcmp(what, "create") != 0) {
+        output_error(VERB, "--directory goes with create");
+        return EXIT_USAGE;
+    }
     if (strcmp(what, "create") == 0 && id != NULL) {
         return output_close(VERB, create(&p, id));
     }

@@ -21,6 +21,7 @@
 #include "journal/journal.h"
 #include "main/config.h"
 #include "main/output.h"
+#include "main/serve_artifacts.h"
 #include "main/serve_delivery.h"
 #include "main/verbs.h"
 #include "main/version.h"
@@ -37,6 +38,7 @@ struct serve {
     struct http_server *server;
     struct manage manage;
     struct delivery delivery;
+    struct artifacts artifacts;
     struct http_route *routes;
     size_t route_count;
     const struct config *config;
@@ -65,6 +67,7 @@ static void open_late(struct serve *sv)
     sv->manage.store = sv->store;
     sv->manage.store_cause = NULL;
     capture_attach(sv->capture, sv->store);
+    artifact_attach(sv->artifacts.door, sv->store);
     sv->delivery_due = true;
 }
 
@@ -94,6 +97,7 @@ static void on_tick(void *ctx)
 {
     struct serve *sv = ctx;
     journal_tick(sv->journal);
+    artifacts_tick(&sv->artifacts);
     if (sv->store == NULL) {
         open_late(sv);
         return;
@@ -161,7 +165,8 @@ static void set_wake(struct serve *sv, struct http_server *server)
 
 static int make_routes(struct serve *sv, struct err *e)
 {
-    sv->route_count = HISTORY_ROUTES + MANAGE_ROUTES + capture_route_count();
+    size_t events = HISTORY_ROUTES + MANAGE_ROUTES + capture_route_count();
+    sv->route_count = events + artifact_route_count();
     sv->routes = calloc(sv->route_count, sizeof *sv->routes);
     if (sv->routes == NULL) {
         return err_set(e, ERR_NO_MEMORY, "no memory for the routes");
@@ -169,6 +174,7 @@ static int make_routes(struct serve *sv, struct err *e)
     history_routes(sv->history, sv->routes);
     manage_routes(&sv->manage, sv->routes + HISTORY_ROUTES);
     capture_routes(sv->capture, sv->routes + HISTORY_ROUTES + MANAGE_ROUTES);
+    artifact_routes(sv->artifacts.door, sv->routes + events);
     return 0;
 }
 
@@ -283,6 +289,8 @@ static void fill_manage(struct serve *sv, const struct config *c)
                                  .sink_name = clickhouse_adapter.name,
                                  .engine_status = delivery_engine_status,
                                  .engine_ctx = &sv->delivery,
+                                 .artifact_status = artifacts_status,
+                                 .artifact_ctx = &sv->artifacts,
                                  .query = {.outside = outside,
                                            .time_ms = c->query_time_ms,
                                            .rows_max = c->query_rows_max,
@@ -305,7 +313,12 @@ static int make_doors(struct serve *sv, const struct config *c, struct err *e)
     if (sv->history == NULL || sv->capture == NULL) {
         return err_set(e, ERR_NO_MEMORY, "no memory for the doors");
     }
-    return 0;
+    int r = artifacts_open(&sv->artifacts, c, sv->store, e);
+    if (r == 0) {
+        sv->manage.uploads = artifact_uploads(sv->artifacts.door);
+        sv->manage.upload_retention_ms = c->partial_upload_retention_ms;
+    }
+    return r;
 }
 
 /* From open stores to the end of the loop. */
@@ -322,8 +335,12 @@ static int run(struct serve *sv, const struct config *c, struct err *e)
         r = start_delivery(sv, e);
     }
     if (r == 0) {
+        r = artifacts_start(&sv->artifacts, sv->server, e);
+    }
+    if (r == 0) {
         r = http_run(sv->server, e);
     }
+    artifacts_stop(&sv->artifacts);
     delivery_stop(&sv->delivery);
     sv->manage.sink = NULL;
     manage_end(&sv->manage);
@@ -338,6 +355,9 @@ static int run(struct serve *sv, const struct config *c, struct err *e)
     if (sv->capture != NULL) {
         capture_detach(sv->capture);
     }
+    if (sv->artifacts.door != NULL) {
+        artifact_detach(sv->artifacts.door);
+    }
     if (sv->server != NULL) {
         http_free(sv->server);
     }
@@ -345,6 +365,7 @@ static int run(struct serve *sv, const struct config *c, struct err *e)
         history_free(sv->history);
     }
     capture_free(sv->capture);
+    artifacts_close(&sv->artifacts);
     free(sv->routes);
     return r;
 }

@@ -62,8 +62,8 @@ static void print_value(const char *name, struct slice value)
                   shown.len > TEXT_SHOWN ? "..." : "", described);
 }
 
-/* Members of the object and, one level down, of the objects in it. */
-static bool print_members(const char *prefix, struct slice object)
+/* Members of the object and, two levels down, of the objects in it. */
+static bool print_members(const char *prefix, unsigned depth, struct slice object)
 {
     struct json_iter it = json_iter_object(object);
     struct slice name;
@@ -72,8 +72,8 @@ static bool print_members(const char *prefix, struct slice object)
         char path[120];
         (void)snprintf(path, sizeof path, "%s%s%.*s", prefix, prefix[0] != '\0' ? "." : "",
                        name.len > 50 ? 50 : (int)name.len, name.ptr);
-        if (json_type_of(value) == JSON_OBJECT && prefix[0] == '\0') {
-            if (!print_members(path, value)) {
+        if (json_type_of(value) == JSON_OBJECT && depth < 2) {
+            if (!print_members(path, depth + 1, value)) {
                 return false;
             }
         } else {
@@ -141,7 +141,7 @@ static int show(const struct client *client, struct slice status, bool json)
         output_put(SLICE("\n"));
     } else {
         output_printf("%-*s %.300s\n", NAME_WIDTH, "server", client_where(client));
-        if (!print_members("", status)) {
+        if (!print_members("", 0, status)) {
             output_error(VERB, "%s: the answer is no status", client_where(client));
             return EXIT_FAILED;
         }

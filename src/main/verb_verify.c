@@ -1,6 +1,7 @@
-/* tallyman verify: proves a data directory, journal and queue, read-only, with or without a server
- * beside it (spec/history.md sections 11 and 12, store/verify.h). Prints one JSON report with
- * --json, lines otherwise. Exit 0: no violation; 3: a violation; 1: could not look. */
+/* tallyman verify: proves a data directory, journal, queue and artifacts, read-only, with or without
+ * a server beside it (spec/history.md sections 11 and 12, store/verify.h, store/artifact/verify.h).
+ * Prints one JSON report with --json, lines otherwise. Exit 0: no violation; 3: a violation; 1:
+ * could not look. */
 #include "base/hash.h"
 #include "journal/verify.h"
 #include "main/args.h"
@@ -8,6 +9,7 @@
 #include "main/output.h"
 #include "main/progress.h"
 #include "main/verbs.h"
+#include "store/artifact/verify.h"
 #include "store/verify.h"
 #include "json/write.h"
 
@@ -69,6 +71,95 @@ static int check_queue(const char *data, struct queue_report *q, struct err *e)
     return q->violations.failed ? err_set(e, ERR_NO_MEMORY, "out of memory") : r;
 }
 
+/* What artifact_verify found, the same way. */
+struct artifact_report {
+    struct artifact_verify_result result;
+    struct buf violations, remnants;
+    struct progress progress;
+    bool json;
+};
+
+static void on_artifact_violation(void *ctx, const char *text)
+{
+    struct artifact_report *a = ctx;
+    if (a->json) {
+        buf_put_cstr(&a->violations, a->violations.len > 0 ? "," : "");
+        json_put_string(&a->violations, slice_cstr(text));
+    } else {
+        buf_printf(&a->violations, "violation: artifacts: %s\n", text);
+    }
+}
+
+static void on_artifact_remnant(void *ctx, const char *name)
+{
+    struct artifact_report *a = ctx;
+    if (a->json) {
+        buf_put_cstr(&a->remnants, a->remnants.len > 0 ? "," : "");
+        json_put_string(&a->remnants, slice_cstr(name));
+    } else {
+        buf_printf(&a->remnants, "%s%s", a->remnants.len > 0 ? " " : "", name);
+    }
+}
+
+static void on_artifact_progress(void *ctx, uint64_t done, uint64_t total)
+{
+    struct artifact_report *a = ctx;
+    on_progress(&a->progress, done, total);
+}
+
+static int check_artifacts(const char *data, struct artifact_report *a, struct err *e)
+{
+    const struct artifact_verify_hooks hooks = {on_artifact_violation, on_artifact_remnant,
+                                                on_artifact_progress, a};
+    progress_start(&a->progress, "verify artifacts", PROGRESS_BYTES, 0);
+    int r = artifact_verify(data, &hooks, &a->result, e);
+    progress_end();
+    return a->violations.failed || a->remnants.failed ? err_set(e, ERR_NO_MEMORY, "out of memory")
+                                                      : r;
+}
+
+static void put_artifacts_json(struct buf *b, const struct artifact_report *a)
+{
+    const struct artifact_verify_result *r = &a->result;
+    buf_put_cstr(b, r->violations == 0 ? ",\"artifacts\":{\"ok\":true"
+                                       : ",\"artifacts\":{\"ok\":false");
+    buf_put_cstr(b, r->partial ? ",\"partial\":true" : ",\"partial\":false");
+    buf_printf(b,
+               ",\"absent\":%s,\"receipts\":%llu,\"bytes\":%llu,\"partial_uploads\":%llu,"
+               "\"gone_uploads\":%llu,\"packages\":%llu,\"deliveries\":%llu,\"remnants\":[",
+               r->absent ? "true" : "false", (unsigned long long)r->receipts,
+               (unsigned long long)r->bytes, (unsigned long long)r->partial_uploads,
+               (unsigned long long)r->gone_uploads, (unsigned long long)r->packages,
+               (unsigned long long)r->deliveries);
+    buf_put_slice(b, buf_slice(&a->remnants));
+    buf_put_cstr(b, "],\"violations\":[");
+    buf_put_slice(b, buf_slice(&a->violations));
+    buf_put_cstr(b, "]}");
+}
+
+static void print_artifacts(const struct artifact_report *a)
+{
+    const struct artifact_verify_result *r = &a->result;
+    if (r->absent && r->violations == 0) {
+        return;
+    }
+    output_printf("%llu artifacts with receipts, %llu bytes read; %llu partial uploads, %llu "
+                  "refused ones; %llu packages, %llu deliveries\n",
+                  (unsigned long long)r->receipts, (unsigned long long)r->bytes,
+                  (unsigned long long)r->partial_uploads, (unsigned long long)r->gone_uploads,
+                  (unsigned long long)r->packages, (unsigned long long)r->deliveries);
+    if (a->remnants.len > 0) {
+        output_printf("remnants: ");
+        output_put(buf_slice(&a->remnants));
+        output_put(SLICE("\n"));
+    }
+    if (r->partial) {
+        output_printf("not all of delivery.sqlite was checked: `tallyman deliver` is running, and "
+                      "its log must not be held up for long\n");
+    }
+    output_put(buf_slice(&a->violations));
+}
+
 static void put_queue_json(struct buf *b, const struct queue_report *q)
 {
     const struct store_verify_result *r = &q->result;
@@ -104,14 +195,26 @@ static void print_queue(const struct queue_report *q)
     output_put(buf_slice(&q->violations));
 }
 
-static void put_json(struct buf *b, const struct verify_report *r, const struct queue_report *q,
-                     bool chain)
+struct reports {
+    struct verify_report journal;
+    struct queue_report queue;
+    struct artifact_report artifacts;
+};
+
+static bool all_ok(const struct reports *all)
 {
+    return all->journal.ok && all->queue.result.violations == 0 &&
+           all->artifacts.result.violations == 0;
+}
+
+static void put_json(struct buf *b, const struct reports *all, bool chain)
+{
+    const struct verify_report *r = &all->journal;
     char hex[SHA256_HEX_LEN];
     char id[UUID_TEXT_LEN];
     hex_encode(hex, r->head, SHA256_LEN);
     uuid_text(id, &r->last_id);
-    buf_put_cstr(b, r->ok && q->result.violations == 0 ? "{\"ok\":true" : "{\"ok\":false");
+    buf_put_cstr(b, all_ok(all) ? "{\"ok\":true" : "{\"ok\":false");
     buf_put_cstr(b, chain ? ",\"chain_checked\":true" : ",\"chain_checked\":false");
     buf_put_cstr(b, ",\"segments_checked\":0,\"pending_checked\":");
     buf_put_u64(b, r->pending_checked);
@@ -131,12 +234,14 @@ static void put_json(struct buf *b, const struct verify_report *r, const struct 
     }
     buf_put_cstr(b, ",\"chain_head\":");
     json_put_string(b, slice_of(hex, sizeof hex));
-    put_queue_json(b, q);
+    put_queue_json(b, &all->queue);
+    put_artifacts_json(b, &all->artifacts);
     buf_put_cstr(b, "}\n");
 }
 
-static void print_lines(const struct verify_report *r, const struct queue_report *q, bool chain)
+static void print_lines(const struct reports *all, bool chain)
 {
+    const struct verify_report *r = &all->journal;
     char hex[SHA256_HEX_LEN];
     hex_encode(hex, r->head, SHA256_LEN);
     output_printf("%llu events in %llu batches, %u closed generations, %llu bytes\n",
@@ -157,43 +262,57 @@ static void print_lines(const struct verify_report *r, const struct queue_report
     } else if (chain) {
         output_printf("chain head %.64s\n", hex);
     }
-    print_queue(q);
-    if (!r->ok || q->result.violations > 0) {
+    print_queue(&all->queue);
+    print_artifacts(&all->artifacts);
+    if (!all_ok(all)) {
         return;
     }
     output_printf("ok%s\n",
                   r->live ? " (a server is running; what is in flight was left out)" : "");
 }
 
-static int run(const char *data, bool chain, bool json)
+/* Journal, queue, artifacts; 0, or what kept us from looking. */
+static int look(const char *data, struct reports *all, struct err *e)
 {
-    struct verify_report report;
-    struct queue_report queue = {.json = json};
-    struct err e = {0};
     struct progress progress;
     progress_start(&progress, "verify", PROGRESS_BYTES, 0);
-    int r = verify_journal(data, on_progress, &progress, &report, &e);
+    int r = verify_journal(data, on_progress, &progress, &all->journal, e);
     progress_end();
     if (r != 0) {
-        output_error("verify", "%s", e.text);
-        return EXIT_FAILED;
+        return r;
     }
+    r = check_queue(data, &all->queue, e);
+    if (r == 0) {
+        r = check_artifacts(data, &all->artifacts, e);
+    }
+    if (r != 0) {
+        verify_report_free(&all->journal);
+    }
+    return r;
+}
+
+static int run(const char *data, bool chain, bool json)
+{
+    struct reports all = {.queue = {.json = json}, .artifacts = {.json = json}};
+    struct err e = {0};
     int code = EXIT_FAILED;
-    if (check_queue(data, &queue, &e) != 0) {
+    if (look(data, &all, &e) != 0) {
         output_error("verify", "%s", e.text);
     } else {
         if (json) {
             struct buf b = {0};
-            put_json(&b, &report, &queue, chain);
+            put_json(&b, &all, chain);
             output_put(buf_slice(&b));
             buf_free(&b);
         } else {
-            print_lines(&report, &queue, chain);
+            print_lines(&all, chain);
         }
-        code = report.ok && queue.result.violations == 0 ? EXIT_DONE : EXIT_VIOLATION;
+        code = all_ok(&all) ? EXIT_DONE : EXIT_VIOLATION;
+        verify_report_free(&all.journal);
     }
-    buf_free(&queue.violations);
-    verify_report_free(&report);
+    buf_free(&all.queue.violations);
+    buf_free(&all.artifacts.violations);
+    buf_free(&all.artifacts.remnants);
     return code;
 }
 
@@ -218,9 +337,10 @@ int verb_verify(int argc, char **argv)
     const struct arg_verb verb = {.name = "verify",
                                   .operands = "",
                                   .about = "Proves framing, order, hashes, digests and keys of the "
-                                           "whole journal, and receipts, counters and indexes of "
-                                           "the queue.\nChanges nothing. "
-                                           "Exit code 3: a violation was found.\n",
+                                           "whole journal, receipts, counters and indexes of the "
+                                           "queue,\nand receipts, bytes and deliveries of "
+                                           "artifacts. Changes nothing. Exit code 3: a violation "
+                                           "was found.\n",
                                   .options = options,
                                   .option_count = sizeof options / sizeof *options};
     struct args args;

@@ -8,6 +8,7 @@
 
 #define VERBS(X)                                                        \
     X(serve, "run the server on a data directory")                      \
+    X(deliver, "bring accepted artifacts to their destinations")        \
     X(append, "send events from a file, and print the receipts")        \
     X(replay, "print events in the order of the journal")               \
     X(streams, "list the streams and where they stand")                 \
@@ -15,6 +16,10 @@
     X(key, "create, list and revoke the keys of a project")             \
     X(query, "ask the delivered events of a project with SQL")          \
     X(rejected, "list the events of a project that could not be taken") \
+    X(put, "hand files over, and print their receipts")                 \
+    X(resume, "go on with files that put has not finished")             \
+    X(artifact, "show what is known of an uploaded file")               \
+    X(receipt, "print the receipt of an uploaded file")                 \
     X(verify, "check a data directory, also beside a running server")   \
     X(status, "ask a running server how it is")                         \
     X(version, "print version and revision")

@@ -8,6 +8,7 @@
 #define OS_OS_H
 
 #include <fcntl.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -10,7 +10,8 @@
  * retried here.
  *
  * Answers: every error is returned. Aborts: a clock that cannot be read, which Linux does not
- * produce. */
+ * produce. long: one function a
+ * call, and nothing else. */
 #include <dirent.h>
 #include <errno.h>
 #include <poll.h>
@@ -122,6 +123,11 @@ static int real_rename(const char *from, const char *to)
     RETRY(int, rename(from, to));
 }
 
+static int real_rename_new(const char *from, const char *to)
+{
+    RETRY(int, renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE));
+}
+
 static int real_unlink(const char *path)
 {
     RETRY(int, unlink(path));
@@ -168,21 +174,38 @@ static int real_drop_cache(int fd)
     return -posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
 }
 
+static int file_system(const char *path, struct statvfs *fs)
+{
+    RETRY(int, statvfs(path, fs));
+}
+
+static uint64_t blocks_bytes(uint64_t blocks, uint64_t block_bytes)
+{
+    uint64_t bytes;
+
+    return __builtin_mul_overflow(blocks, block_bytes, &bytes) ? UINT64_MAX : bytes;
+}
+
 static int real_free_space(const char *path, uint64_t *bytes)
 {
     struct statvfs fs;
-    int got;
+    int got = file_system(path, &fs);
 
-    do {
-        got = statvfs(path, &fs);
-    } while (got < 0 && errno == EINTR);
-    if (got < 0) {
-        return -errno;
+    if (got == 0) {
+        *bytes = blocks_bytes(fs.f_bavail, fs.f_frsize);
     }
-    if (__builtin_mul_overflow((uint64_t)fs.f_bavail, (uint64_t)fs.f_frsize, bytes)) {
-        *bytes = UINT64_MAX;
+    return got;
+}
+
+static int real_disk_size(const char *path, uint64_t *bytes)
+{
+    struct statvfs fs;
+    int got = file_system(path, &fs);
+
+    if (got == 0) {
+        *bytes = blocks_bytes(fs.f_blocks, fs.f_frsize);
     }
-    return 0;
+    return got;
 }
 
 /* ---- time and chance ---- */
@@ -409,9 +432,19 @@ static int spawn_prepare(posix_spawn_file_actions_t *files, posix_spawnattr_t *a
 /* The variables that a child gets, where this process has them: what programs need to run, and
  * nothing that is somebody's secret (tokens, keys of clouds), which a library might use or show. */
 static const char *const environment[] = {
-    "PATH=",         "HOME=",         "TMPDIR=",        "LANG=",
-    "LC_ALL=",       "TZ=",           "LD_PRELOAD=",    "LD_LIBRARY_PATH=",
-    "ASAN_OPTIONS=", "TSAN_OPTIONS=", "UBSAN_OPTIONS=", "LLVM_PROFILE_FILE=",
+    "PATH=",
+    "HOME=",
+    "TMPDIR=",
+    "LANG=",
+    "LC_ALL=",
+    "TZ=",
+    "LD_PRELOAD=",
+    "LD_LIBRARY_PATH=",
+    "ASAN_OPTIONS=",
+    "TSAN_OPTIONS=",
+    "UBSAN_OPTIONS=",
+    "LLVM_PROFILE_FILE=",
+    "TALLYMAN_DELIVERY_BACKOFF_MS=",
 };
 
 #define ENVIRONMENT_COUNT (sizeof environment / sizeof *environment)
@@ -489,16 +522,22 @@ static int real_set_nice(int nice)
     return setpriority(PRIO_PROCESS, 0, nice) < 0 ? -errno : 0;
 }
 
-static int real_poll_in(int fd, int timeout_ms)
+static int real_poll(struct pollfd *fds, unsigned count, int timeout_ms)
 {
-    struct pollfd p = {.fd = fd, .events = POLLIN};
-    int got = poll(&p, 1, timeout_ms);
+    int got = poll(fds, count, timeout_ms);
 
     if (got < 0) {
         /* No retry: the time has partly run, and who asks looks at a clock of its own. */
         return errno == EINTR ? 0 : -errno;
     }
     return got;
+}
+
+static int real_poll_in(int fd, int timeout_ms)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+
+    return real_poll(&p, 1, timeout_ms);
 }
 
 static int real_reserve(int fd, uint64_t offset, uint64_t n)

@@ -83,6 +83,9 @@ static unsigned scopes_of(struct slice text)
 
 static void free_snapshot(struct control_snapshot *c)
 {
+    for (size_t i = 0; i < c->project_count; i++) {
+        free((char *)(uintptr_t)c->project[i].artifacts.sink.ptr); /* ours; slices are const */
+    }
     free(c->project);
     free(c->key);
     free(c->slot);
@@ -117,6 +120,26 @@ static int take_text(char *to, size_t size, struct slice from, struct err *e)
     return 0;
 }
 
+/* Both in one block; nothing for a project without a destination. */
+static int take_destination(struct artifact_destination *to, struct slice sink,
+                            struct slice directory, struct err *e)
+{
+    char *block;
+
+    if (sink.len == 0) {
+        return 0;
+    }
+    block = malloc(sink.len + directory.len);
+    if (block == NULL) {
+        return err_set(e, ERR_NO_MEMORY, "read the projects: out of memory");
+    }
+    memcpy(block, sink.ptr, sink.len);
+    memcpy(block + sink.len, directory.ptr, directory.len);
+    to->sink = slice_of(block, sink.len);
+    to->directory = slice_of(block + sink.len, directory.len);
+    return 0;
+}
+
 static int take_project(struct control_snapshot *c, struct sqlite3_stmt *st, struct err *e)
 {
     void *array = c->project;
@@ -133,6 +156,9 @@ static int take_project(struct control_snapshot *c, struct sqlite3_stmt *st, str
     r = take_text(p->name, sizeof p->name, db_column(st, 1), e);
     if (r == 0) {
         r = take_text(p->title, sizeof p->title, db_column(st, 2), e);
+    }
+    if (r == 0) {
+        r = take_destination(&p->artifacts, db_column(st, 4), db_column(st, 5), e);
     }
     c->project_count += r == 0;
     return r;
@@ -220,8 +246,10 @@ static int fill_slots(struct control_snapshot *c, struct err *e)
 static int read_snapshot(struct sqlite3 *db, struct control_snapshot *out, struct err *e)
 {
     struct control_snapshot c = {0};
-    int r = take_all(db, "SELECT id, name, title, created_ms FROM projects ORDER BY id", &c,
-                     take_project, e);
+    int r = take_all(db,
+                     "SELECT id, name, title, created_ms, sink, directory FROM projects"
+                     " LEFT JOIN artifact_projects ON project = id ORDER BY id",
+                     &c, take_project, e);
 
     if (r == 0) {
         r = take_all(db,
@@ -322,6 +350,13 @@ const struct project *control_project_by_id(const struct control *c, int64_t id)
         }
     }
     return NULL;
+}
+
+bool control_takes_artifacts(const struct control *c, int64_t project)
+{
+    const struct project *p = control_project_by_id(c, project);
+
+    return p != NULL && p->artifacts.sink.len > 0;
 }
 
 const struct key *control_key(const struct control *c, struct slice text, const struct project **p)

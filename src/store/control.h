@@ -1,4 +1,4 @@
-/* control: projects and their keys, in tallyman.sqlite and, for the loop, in memory.
+/* control: projects, their keys, and where their artifacts go, in tallyman.sqlite and, for the loop, in memory.
  *
  * The memory copy (struct control) belongs to the loop thread; it is loaded at open and changed
  * only after the commit of the job that changed the tables (control_*_committed are called by the
@@ -7,7 +7,8 @@
  * them; service keys only as their hash.
  *
  * Names: a project id is [a-z0-9][a-z0-9_-]{0,62}; a key's name (for segment keys: the source)
- * [A-Za-z0-9_.-]{1,64}; titles at most 200 bytes of UTF-8 without control characters. */
+ * [A-Za-z0-9_.-]{1,64}; titles at most 200 bytes of UTF-8 without control characters; directories
+ * absolute, at most 4000 bytes of the same. */
 #ifndef STORE_CONTROL_H
 #define STORE_CONTROL_H
 
@@ -47,11 +48,21 @@ const char *key_kind_name(enum key_kind k); /* "capture", "segment", "service" *
 #define KEY_NAME_MAX      64
 #define KEY_TEXT_MAX      64 /* "tmc_" or "tms_" and 40 random characters, ASCII */
 
+#define ARTIFACT_SINK_DIRECTORY "directory" /* the one sink there is */
+#define ARTIFACT_DIRECTORY_MAX  4000
+
+/* Where the artifacts of a project are delivered. */
+struct artifact_destination {
+    struct slice sink; /* empty: the project takes no artifacts */
+    struct slice directory;
+};
+
 struct project {
     int64_t id;
     char name[PROJECT_NAME_MAX + 1]; /* the id that people and the API use */
     char title[PROJECT_TITLE_MAX + 1];
     int64_t created_ms;
+    struct artifact_destination artifacts;
 };
 struct key {
     int64_t id;
@@ -72,6 +83,8 @@ struct control *store_control(struct store *s);
 /* NULL: no such project (or key). Pointers are valid until the next turn. */
 const struct project *control_project(const struct control *c, struct slice name);
 const struct project *control_project_by_id(const struct control *c, int64_t id);
+/* There is such a project and it has a destination for artifacts. */
+bool control_takes_artifacts(const struct control *c, int64_t project);
 /* A valid (not revoked) key of any kind by its full text; *p (may be NULL) its project. */
 const struct key *control_key(const struct control *c, struct slice text, const struct project **p);
 /* All in order of creation: at(0), at(1), ... NULL at the end. */
@@ -79,9 +92,11 @@ const struct project *control_project_at(const struct control *c, size_t i);
 const struct key *control_key_at(const struct control *c, int64_t project, size_t i);
 
 /* ---- inside a job's run; the memory copy follows by control_committed ---- */
-/* Makes a project with a capture token of its own. ERR_INVALID_PROJECT (e->text: which rule),
- * ERR_PROJECT_EXISTS, or a store error. */
-int control_create_project(struct store *s, struct slice name, struct slice title, int64_t now_ms,
+/* Makes a project with a capture token of its own. artifacts may be NULL; whether its directory is
+ * there is the caller's to see. ERR_INVALID_PROJECT (e->text: which rule), ERR_PROJECT_EXISTS, or a
+ * store error. */
+int control_create_project(struct store *s, struct slice name, struct slice title,
+                           const struct artifact_destination *artifacts, int64_t now_ms,
                            struct err *e) MUST_CHECK;
 /* Makes a key and gives its text, the only time that a service key's is seen. ERR_INVALID_KEY
  * (name, kind, scopes), ERR_NOT_FOUND (project). */

@@ -1,10 +1,11 @@
-/* Making projects and keys, revoking keys; all inside a job's run.
+/* Making projects with their destinations, making and revoking keys; all inside a job's run.
  *
  * Invariants: every project has counters (without them nothing can be queued for it) and at least
  * one valid capture key. A key is stored by the SHA-256 of its text; only public kinds also in
  * clear.
  *
- * If power fails: a project, its counters and its first key are in one transaction. Answers: names
+ * If power fails: a project, its destination, its counters and its first key are in one
+ * transaction. Answers: names
  * that break a rule, projects that exist, keys that do not. */
 #include <stdlib.h>
 
@@ -35,10 +36,26 @@ static bool all_of(struct slice s, const char *allowed)
 #define UPPER  "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 #define DIGITS "0123456789"
 
-static int check_project(struct slice name, struct slice title, struct err *e)
+/* No control characters, so that it can be shown. */
+static bool plain_text(struct slice s)
 {
     size_t bad;
 
+    if (!utf8_valid(s, &bad)) {
+        return false;
+    }
+    for (size_t i = 0; i < s.len; i++) {
+        unsigned char c = (unsigned char)s.ptr[i];
+        bool c1 = c == 0xc2 && i + 1 < s.len && (unsigned char)s.ptr[i + 1] < 0xa0;
+        if (c < 0x20 || c == 0x7f || c1) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static int check_project(struct slice name, struct slice title, struct err *e)
+{
     if (name.len == 0 || name.len > PROJECT_NAME_MAX) {
         return err_set(e, ERR_INVALID_PROJECT, "a project id has 1 to %d characters",
                        PROJECT_NAME_MAX);
@@ -52,15 +69,29 @@ static int check_project(struct slice name, struct slice title, struct err *e)
         return err_set(e, ERR_INVALID_PROJECT, "a project's name has at most %d bytes",
                        PROJECT_TITLE_MAX);
     }
-    if (!utf8_valid(title, &bad)) {
-        return err_set(e, ERR_INVALID_PROJECT, "a project's name is UTF-8");
+    if (!plain_text(title)) {
+        return err_set(e, ERR_INVALID_PROJECT,
+                       "a project's name is UTF-8 without control characters");
     }
-    for (size_t i = 0; i < title.len; i++) {
-        unsigned char c = (unsigned char)title.ptr[i];
-        bool c1 = c == 0xc2 && i + 1 < title.len && (unsigned char)title.ptr[i + 1] < 0xa0;
-        if (c < 0x20 || c == 0x7f || c1) {
-            return err_set(e, ERR_INVALID_PROJECT, "a project's name has no control characters");
-        }
+    return 0;
+}
+
+static int check_destination(const struct artifact_destination *d, struct err *e)
+{
+    if (!slice_eq(d->sink, SLICE(ARTIFACT_SINK_DIRECTORY))) {
+        return err_set(e, ERR_INVALID_PROJECT,
+                       "artifacts: the sink is \"" ARTIFACT_SINK_DIRECTORY "\"");
+    }
+    if (d->directory.len == 0 || d->directory.ptr[0] != '/') {
+        return err_set(e, ERR_INVALID_PROJECT, "artifacts: the directory is an absolute path");
+    }
+    if (d->directory.len > ARTIFACT_DIRECTORY_MAX) {
+        return err_set(e, ERR_INVALID_PROJECT, "artifacts: a directory has at most %d bytes",
+                       ARTIFACT_DIRECTORY_MAX);
+    }
+    if (!plain_text(d->directory)) {
+        return err_set(e, ERR_INVALID_PROJECT,
+                       "artifacts: a directory is UTF-8 without control characters");
     }
     return 0;
 }
@@ -262,7 +293,26 @@ static int insert_project(struct store *s, struct slice name, struct slice title
     return r;
 }
 
-int control_create_project(struct store *s, struct slice name, struct slice title, int64_t now_ms,
+static int insert_destination(struct store *s, int64_t project,
+                              const struct artifact_destination *d, struct err *e)
+{
+    struct sqlite3_stmt *st = NULL;
+    int r = db_prepare(s->db,
+                       "INSERT INTO artifact_projects(project, sink, directory) VALUES(?1, ?2, ?3)",
+                       &st, e);
+
+    if (r == 0) {
+        db_bind_int(st, 1, project);
+        db_bind_text(st, 2, d->sink);
+        db_bind_text(st, 3, d->directory);
+        r = db_run(st, "store a project's destination", e);
+    }
+    sqlite3_finalize(st);
+    return r;
+}
+
+int control_create_project(struct store *s, struct slice name, struct slice title,
+                           const struct artifact_destination *artifacts, int64_t now_ms,
                            struct err *e)
 {
     char text[KEY_TEXT_MAX + 1];
@@ -270,6 +320,9 @@ int control_create_project(struct store *s, struct slice name, struct slice titl
     int r = check_project(name, title, e);
 
     ensure(s->in_job);
+    if (r == 0 && artifacts != NULL) {
+        r = check_destination(artifacts, e);
+    }
     if (r == 0) {
         r = project_exists(s, name, e);
     }
@@ -282,6 +335,9 @@ int control_create_project(struct store *s, struct slice name, struct slice titl
     }
     if (r == 0) {
         r = insert_project(s, name, title, now_ms, &id, e);
+    }
+    if (r == 0 && artifacts != NULL) {
+        r = insert_destination(s, id, artifacts, e);
     }
     return r < 0
                ? r

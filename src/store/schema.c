@@ -1,6 +1,7 @@
 /* Tables, triggers, migrations, and the backfill of what is derived.
  *
- * Version 1 holds the truth; version 2 adds what is derived from it and the recent receipts. A file
+ * Version 1 holds the truth; version 2 adds what is derived from it and the recent receipts; version
+ * 3 adds where the artifacts of a project go. A file
  * is brought forward one version a transaction, in which user_version rises too: after a power
  * failure it is at one version or the next, whole. The backfill is a transaction as well and is
  * begun again.
@@ -66,7 +67,11 @@ static const char version_2[] =
     " SELECT project, id FROM events WHERE id = old.event_id;"
     " UPDATE project_counters SET quarantined = quarantined - 1 WHERE project = old.project; END;";
 
-static const char *const steps[SCHEMA_VERSION] = {version_1, version_2};
+static const char version_3[] =
+    "CREATE TABLE artifact_projects(project INTEGER PRIMARY KEY, sink TEXT NOT NULL,"
+    " directory TEXT NOT NULL) STRICT;";
+
+static const char *const steps[SCHEMA_VERSION] = {version_1, version_2, version_3};
 
 static int step_forward(struct sqlite3 *db, int64_t from, struct err *e)
 {

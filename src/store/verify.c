@@ -1,4 +1,5 @@
-/* verify: how tallyman.sqlite is opened and checked without changing a byte.
+/* verify: how tallyman.sqlite, or another database of ours, is opened and checked without changing
+ * a byte.
  *
  * Everything is read through the VFS of verify_vfs.c. First comes what a start of the server would
  * refuse: is it a database, ours, of a version we know, with our tables, indexes and triggers word
@@ -8,7 +9,9 @@
  * Beside a server no view lasts longer than about a second, because its WAL cannot be reset under
  * one: rows are checked in slices, and SQLite's check and the counters end when the time is over
  * (`partial`). Without a server a view is as long as it needs; if a server has come meanwhile, what
- * was found is forgotten and looked for again.
+ * was found is forgotten and looked for again. While the WAL's index cannot be read, because its
+ * server is in the midst of changing it, verify waits, at least PATIENCE_NS in growing pauses: a
+ * server that a busy machine has stopped just there goes on by then.
  *
  * A database whose making was cut off by a crash, before anything was acknowledged, is none:
  * `absent`. What a migration has not yet filled (no next_event_id) is not held against it.
@@ -16,7 +19,6 @@
  * Power failure: nothing is written. Answers: all errors. Stops, aborts: none. */
 #include "store/verify.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,9 +28,11 @@
 #include "store/schema.h"
 #include "store/verify_internal.h"
 
-#define TRIES    5
-#define VIEW_NS  UINT64_C(900000000)
-#define TEXT_MAX 400
+#define LOOKS_MAX    5                     /* at what may be no more than a server that came */
+#define PATIENCE_NS  UINT64_C(10000000000) /* with an index that cannot be read just now */
+#define PAUSE_MS_MAX 256
+#define VIEW_NS      UINT64_C(900000000)
+#define TEXT_MAX     400
 
 /* ---- telling ---- */
 
@@ -69,20 +73,26 @@ static int tell_all(struct verify_run *v, void (*found)(void *ctx, const char *t
     return 0;
 }
 
+/* The index of a WAL whose server is just coming or going, or is stopped in the midst of changing
+ * it: a reader that may not write the index gets these where another would wait or mend it. */
+static bool is_passing(struct sqlite3 *db)
+{
+    int rc = sqlite3_extended_errcode(db) & 0xff;
+    return rc == SQLITE_BUSY || rc == SQLITE_PROTOCOL || rc == SQLITE_READONLY;
+}
+
 int verify_failed(struct verify_run *v, const char *what)
 {
-    int rc = sqlite3_extended_errcode(v->db);
-    switch (rc & 0xff) {
+    if (is_passing(v->db)) {
+        (void)store_err(v->e, v->db, what);
+        return VERIFY_AGAIN;
+    }
+    switch (sqlite3_extended_errcode(v->db) & 0xff) {
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
     case SQLITE_ERROR: /* a text of ours does not compile: not against what should be there */
         verify_tell(v, VERIFY_KIND_DAMAGE, "%s: %s", what, sqlite3_errmsg(v->db));
         return 0;
-    case SQLITE_BUSY:
-    case SQLITE_PROTOCOL:
-    case SQLITE_READONLY: /* the index of a WAL whose server is just coming or going */
-        (void)store_err(v->e, v->db, what);
-        return VERIFY_AGAIN;
     case SQLITE_INTERRUPT:
         v->result->partial = true;
         return 0;
@@ -95,6 +105,9 @@ int verify_failed(struct verify_run *v, const char *what)
 static int unreadable(struct sqlite3 *db, const char *what, struct err *e)
 {
     int r = store_err(e, db, what);
+    if (is_passing(db)) {
+        return VERIFY_AGAIN;
+    }
     /* SQLITE_ERROR: a file format that SQLite does not know. */
     if (r == ERR_INTERNAL_ERROR) {
         r = err_set(e, ERR_CORRUPT, "%s: %s", what, sqlite3_errmsg(db));
@@ -136,53 +149,48 @@ static int number(struct verify_run *v, const char *sql, int64_t *out)
         *out = sqlite3_column_int64(st, 0);
     }
     int r = rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : unreadable(v->db, "read the head", v->e);
-    if (r != 0 && r != ERR_CORRUPT) {
-        r = verify_failed(v, "read the head");
-    }
     (void)sqlite3_finalize(st);
     return r;
 }
 
-/* The first look: *known is false when nothing more can be checked. */
-static int check_head(struct verify_run *v, bool *known)
+int verify_head(struct verify_run *v, int application, int newest, bool *known)
 {
     int64_t tables;
-    int64_t application;
+    int64_t theirs;
     *known = false;
     int r = number(v, "SELECT count(*) FROM sqlite_master", &tables);
     r = r == 0 ? number(v, "PRAGMA user_version", &v->version) : r;
-    r = r == 0 ? number(v, "PRAGMA application_id", &application) : r;
+    r = r == 0 ? number(v, "PRAGMA application_id", &theirs) : r;
     if (r != 0) {
         return r;
     }
     v->result->live = verify_vfs_live(v->db);
-    if (tables == 0 && application == 0 && v->version == 0) {
+    if (tables == 0 && theirs == 0 && v->version == 0) {
         v->result->absent = true;
-    } else if (tables == 0 || application != SCHEMA_APPLICATION_ID) {
-        verify_tell(v, VERIFY_KIND_SCHEMA, "%s is another program's database", STORE_FILE);
-    } else if (v->version < 1 || v->version > SCHEMA_VERSION) {
+    } else if (tables == 0 || theirs != application) {
+        verify_tell(v, VERIFY_KIND_SCHEMA, "%s is another program's database", v->name);
+    } else if (v->version < 1 || v->version > newest) {
         verify_tell(v, VERIFY_KIND_SCHEMA, "schema version %lld; this program knows 1 to %d",
-                    (long long)v->version, SCHEMA_VERSION);
+                    (long long)v->version, newest);
     } else {
         *known = true;
     }
     return 0;
 }
 
-/* Tells the rows of a statement with one text; a NULL is passed over. */
-static int tell_rows(struct verify_run *v, struct sqlite3 *db, const char *sql,
-                     enum verify_kind kind, const char *what)
+int verify_tell_rows(struct verify_run *v, const char *sql, enum verify_kind kind, const char *what)
 {
     sqlite3_stmt *st = NULL;
-    int rc = sqlite3_prepare_v2(db, sql, -1, &st, NULL);
+    int rc = sqlite3_prepare_v2(v->db, sql, -1, &st, NULL);
     while (rc == SQLITE_OK || rc == SQLITE_ROW) {
         rc = sqlite3_step(st);
         if (rc == SQLITE_ROW && sqlite3_column_type(st, 0) != SQLITE_NULL) {
             const unsigned char *text = sqlite3_column_text(st, 0);
-            verify_tell(v, kind, "%s: %s", what, text != NULL ? (const char *)text : "?");
+            verify_tell(v, kind, "%s%s%s", what != NULL ? what : "", what != NULL ? ": " : "",
+                        text != NULL ? (const char *)text : "?");
         }
     }
-    int r = rc == SQLITE_DONE ? 0 : verify_failed(v, what);
+    int r = rc == SQLITE_DONE ? 0 : verify_failed(v, what != NULL ? what : v->name);
     (void)sqlite3_finalize(st);
     return r;
 }
@@ -225,21 +233,15 @@ static void compare_schema(struct verify_run *v, const struct buf *ours, const s
     }
 }
 
-/* Ours is what schema.c makes in an empty database. Version 1 has no example: its tables are in
- * version 2 as they were, and a start brings them forward. */
-static int check_schema(struct verify_run *v)
+int verify_schema(struct verify_run *v, int (*make)(struct sqlite3 *db, struct err *e))
 {
     struct sqlite3 *example = NULL;
     struct buf ours;
     struct buf theirs;
-    int64_t version;
-    if (v->version != SCHEMA_VERSION) {
-        return 0;
-    }
     buf_init(&ours, 1u << 20);
     buf_init(&theirs, 1u << 20);
     int r = db_open(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, 256, &example, v->e);
-    r = r == 0 ? schema_open(example, &version, v->e) : r;
+    r = r == 0 ? make(example, v->e) : r;
     if (r == 0 && list_schema(example, &ours) != SQLITE_DONE) {
         r = store_err(v->e, example, "read our own schema");
     }
@@ -256,24 +258,36 @@ static int check_schema(struct verify_run *v)
     return r;
 }
 
+int verify_integrity(struct verify_run *v)
+{
+    verify_limit_begin(v);
+    int r = verify_tell_rows(v,
+                             "SELECT CASE WHEN integrity_check <> 'ok' THEN integrity_check END"
+                             " FROM pragma_integrity_check(101)",
+                             VERIFY_KIND_DAMAGE, "integrity check");
+    verify_limit_end(v);
+    return r;
+}
+
 /* ---- one run ---- */
 
+static int make_schema(struct sqlite3 *db, struct err *e)
+{
+    int64_t version;
+    return schema_open(db, &version, e);
+}
+
+/* An older version has no example: its tables are in the newest one as they were, and a start brings
+ * them forward. */
 static int check_all(struct verify_run *v)
 {
     bool known;
-    int r = check_head(v, &known);
+    int r = verify_head(v, SCHEMA_APPLICATION_ID, SCHEMA_VERSION, &known);
     if (r != 0 || !known) {
         return r;
     }
-    r = check_schema(v);
-    if (r == 0) {
-        verify_limit_begin(v);
-        r = tell_rows(v, v->db,
-                      "SELECT CASE WHEN integrity_check <> 'ok' THEN integrity_check END"
-                      " FROM pragma_integrity_check(101)",
-                      VERIFY_KIND_DAMAGE, "integrity check");
-        verify_limit_end(v);
-    }
+    r = v->version == SCHEMA_VERSION ? verify_schema(v, make_schema) : 0;
+    r = r == 0 ? verify_integrity(v) : r;
     /* With other tables the questions below would not mean what they say. */
     if (r != 0 || v->kinds[VERIFY_KIND_SCHEMA] > 0) {
         return r;
@@ -309,7 +323,7 @@ static bool make_uri(const char *path, char *out, size_t size)
     return fits;
 }
 
-static int open_read_only(const char *path, struct sqlite3 **out, struct err *e)
+int verify_open_read_only(const char *path, const char *name, struct sqlite3 **out, struct err *e)
 {
     char uri[VERIFY_PATH_MAX];
     const char *vfs = verify_vfs();
@@ -318,7 +332,7 @@ static int open_read_only(const char *path, struct sqlite3 **out, struct err *e)
         return err_set(e, ERR_NO_MEMORY, "no memory for the read-only VFS");
     }
     if (!make_uri(path, uri, sizeof uri)) {
-        return err_set(e, ERR_IO, "the path of %s is too long", STORE_FILE);
+        return err_set(e, ERR_IO, "the path of %s is too long", name);
     }
     int flags =
         SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE;
@@ -337,110 +351,23 @@ static int open_read_only(const char *path, struct sqlite3 **out, struct err *e)
     if (rc == SQLITE_OK) {
         return 0;
     }
-    return *out == NULL ? err_set(e, ERR_NO_MEMORY, "no memory to open %s", STORE_FILE)
+    return *out == NULL ? err_set(e, ERR_NO_MEMORY, "no memory to open %s", name)
                         : unreadable(*out, "open the database", e);
 }
 
-/* ---- what lies beside it ---- */
+/* ---- one look, and the next ---- */
 
-/* What changes when a server comes, works or goes. */
-struct signature {
-    bool db, wal, journal;
-    uint64_t db_size, wal_size, journal_size, inode;
-    unsigned char db_head[100];
-    unsigned char wal_head[32];
-    unsigned char journal_head[28];
-};
-
-static int look_at(const char *path, const char *suffix, struct os_stat *st, unsigned char *head,
-                   size_t n, bool *there, struct err *e)
+static int run_once(struct verify_run *v, const char *path, const struct verify_signature *before)
 {
-    char name[VERIFY_PATH_MAX];
-    int length = snprintf(name, sizeof name, "%s%s", path, suffix);
-    memset(st, 0, sizeof *st);
-    *there = false;
-    if (length < 0 || (size_t)length >= sizeof name) {
-        return err_set(e, ERR_IO, "the path of %s is too long", STORE_FILE);
-    }
-    int fd = os_open(name, O_RDONLY, 0);
-    if (fd == -ENOENT) {
+    if (verify_files(v, before)) {
         return 0;
     }
-    if (fd < 0) {
-        return err_os(e, fd, "open", name);
-    }
-    int64_t r = os_fstat(fd, st);
-    r = r == 0 ? os_pread_full(fd, head, n, 0) : r;
-    (void)os_close(fd); /* read only */
-    *there = r >= 0;
-    return r < 0 ? err_os(e, (int)r, "read", name) : 0;
-}
-
-static int sign(const char *path, struct signature *s, struct err *e)
-{
-    struct os_stat st;
-    memset(s, 0, sizeof *s);
-    int r = look_at(path, "", &st, s->db_head, sizeof s->db_head, &s->db, e);
-    s->db_size = st.size;
-    s->inode = st.inode;
+    int r = verify_open_read_only(path, v->name, &v->db, v->e);
     if (r == 0) {
-        r = look_at(path, "-wal", &st, s->wal_head, sizeof s->wal_head, &s->wal, e);
-        s->wal_size = st.size;
-    }
-    if (r == 0) {
-        r = look_at(path, "-journal", &st, s->journal_head, sizeof s->journal_head, &s->journal, e);
-        s->journal_size = st.size;
-    }
-    return r;
-}
-
-/* What the files say before SQLite is asked. True: there is no more to check. */
-static bool check_files(struct verify_run *v, const struct signature *s)
-{
-    static const unsigned char magic[8] = {0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7};
-    static const unsigned char none[4];
-    if (s->db_size == 0) {
-        if (s->wal_size > 0) {
-            verify_tell(v, VERIFY_KIND_DAMAGE, "%s is %s, but there is a WAL beside it", STORE_FILE,
-                        s->db ? "empty" : "missing");
-        }
-        v->result->absent = s->wal_size == 0;
-        return true;
-    }
-    /* Who may write and who may read it: 1 rollback mode, 2 a write-ahead log. With anything else
-     * SQLite reads it, as a database that nobody may write. */
-    for (unsigned i = 18; i <= 19; i++) {
-        if (s->db_head[i] < 1 || s->db_head[i] > 2) {
-            verify_tell(v, VERIFY_KIND_DAMAGE, "byte %u of %s (its format) is %u, not 1 or 2", i,
-                        STORE_FILE, s->db_head[i]);
-        }
-    }
-    /* The database is made in rollback mode, as one transaction over an empty file. */
-    if (s->journal_size < sizeof s->journal_head ||
-        memcmp(s->journal_head, magic, sizeof magic) != 0) {
-        return false;
-    }
-    if (memcmp(s->journal_head + 16, none, sizeof none) == 0) {
-        v->result->absent = true;
-        return true;
-    }
-    verify_tell(v, VERIFY_KIND_DAMAGE,
-                "%s-journal is a rollback journal that must be played back; a start does that",
-                STORE_FILE);
-    return true;
-}
-
-static int run_once(struct verify_run *v, const char *path, const struct signature *before)
-{
-    if (check_files(v, before)) {
-        return 0;
-    }
-    int r = open_read_only(path, &v->db, v->e);
-    if (r == 0) {
-        r = check_all(v);
+        r = v->check(v);
     }
     if (v->db != NULL && verify_vfs_unread(v->db) && (r == ERR_CORRUPT || r == 0)) {
-        r = err_set(v->e, ERR_IO, "%s could not be read", STORE_FILE);
+        r = err_set(v->e, ERR_IO, "%s could not be read", v->name);
     }
     (void)sqlite3_close(v->db);
     v->db = NULL;
@@ -448,40 +375,80 @@ static int run_once(struct verify_run *v, const char *path, const struct signatu
 }
 
 /* Whether what was found may be no more than the work of a server that came meanwhile. */
-static bool disturbed(const struct verify_run *v, const char *path, const struct signature *before,
-                      int r)
+static bool disturbed(const struct verify_run *v, const char *path,
+                      const struct verify_signature *before, int r)
 {
-    struct signature after;
+    struct verify_signature after;
     if (r == 0 && (v->result->live || v->result->violations == 0)) {
         return false;
     }
     if (v->result->live) {
         return true; /* it cuts its log when it stops, under our hands */
     }
-    return sign(path, &after, NULL) != 0 || memcmp(&after, before, sizeof after) != 0;
+    return verify_sign(path, &after, NULL) != 0 || memcmp(&after, before, sizeof after) != 0;
+}
+
+/* How often was looked, and how long there was nothing to be seen. */
+struct patience {
+    unsigned looks;
+    unsigned unseen;
+    uint64_t end_ns; /* on os_clock_mono_ns; 0: it has always been seen */
+    int pause_ms;
+};
+
+/* Whether to look once more, after a pause. What was found ends it soon, so that damage is told as
+ * quickly beside a server as without one; what could not be read is waited for. */
+static bool look_again(struct patience *p, int r, bool disturbed)
+{
+    if (r == VERIFY_AGAIN) {
+        uint64_t now = os_clock_mono_ns();
+        p->end_ns = p->end_ns == 0 ? now + PATIENCE_NS : p->end_ns;
+        if (++p->unseen >= LOOKS_MAX && now >= p->end_ns) {
+            return false;
+        }
+    } else if (++p->looks >= LOOKS_MAX || !disturbed) {
+        return false;
+    }
+    (void)sqlite3_sleep(p->pause_ms);
+    p->pause_ms = p->pause_ms < PAUSE_MS_MAX ? p->pause_ms * 2 : PAUSE_MS_MAX;
+    return true;
+}
+
+int verify_database(const char *data, const char *name, int (*check)(struct verify_run *run),
+                    void *check_ctx, void (*found)(void *ctx, const char *text), void *ctx,
+                    struct store_verify_result *out, struct err *e)
+{
+    char path[VERIFY_PATH_MAX];
+    struct patience p = {.pause_ms = 1};
+    struct err why = {0};
+    bool again;
+    int r;
+    int n = snprintf(path, sizeof path, "%s/%s", data, name);
+    if (n < 0 || (size_t)n >= sizeof path) {
+        return err_set(e, ERR_IO, "the path of the data directory is too long");
+    }
+    do {
+        struct verify_run v = {
+            .name = name, .check = check, .check_ctx = check_ctx, .result = out, .e = &why};
+        struct verify_signature before;
+        memset(out, 0, sizeof *out);
+        r = verify_sign(path, &before, &why);
+        r = r == 0 ? run_once(&v, path, &before) : r;
+        again = look_again(&p, r, r != VERIFY_AGAIN && disturbed(&v, path, &before, r));
+        r = r == 0 && !again ? tell_all(&v, found, ctx) : r;
+        buf_free(&v.told);
+    } while (again);
+    if (r == VERIFY_AGAIN) {
+        return err_set(e, ERR_IO, "%s is in use and could not be read: %s", name, why.text);
+    }
+    if (r != 0 && e != NULL) {
+        *e = why;
+    }
+    return r;
 }
 
 int store_verify(const char *data, void (*found)(void *ctx, const char *text), void *ctx,
                  struct store_verify_result *out, struct err *e)
 {
-    char path[VERIFY_PATH_MAX];
-    int r = VERIFY_AGAIN;
-    int n = snprintf(path, sizeof path, "%s/%s", data, STORE_FILE);
-    if (n < 0 || (size_t)n >= sizeof path) {
-        return err_set(e, ERR_IO, "the path of the data directory is too long");
-    }
-    for (int i = 0; i < TRIES && r == VERIFY_AGAIN; i++) {
-        struct verify_run v = {.result = out, .e = e};
-        struct signature before;
-        memset(out, 0, sizeof *out);
-        r = sign(path, &before, e);
-        r = r == 0 ? run_once(&v, path, &before) : r;
-        if (r != VERIFY_AGAIN && i + 1 < TRIES && disturbed(&v, path, &before, r)) {
-            r = VERIFY_AGAIN;
-        }
-        r = r == 0 ? tell_all(&v, found, ctx) : r;
-        buf_free(&v.told);
-    }
-    return r == VERIFY_AGAIN ? err_set(e, ERR_IO, "%s is in use and could not be read", STORE_FILE)
-                             : r;
+    return verify_database(data, STORE_FILE, check_all, NULL, found, ctx, out, e);
 }

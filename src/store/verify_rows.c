@@ -114,6 +114,15 @@ struct walk {
         "s", "'delivery state'") " FROM delivery_state s WHERE s.project > ?1 ORDER BY s.project " \
                                  "LIMIT ?3"
 
+#define DESTINATION "'artifact destination of project ' || a.project"
+#define DESTINATIONS                                                                              \
+    "SELECT a.project, 0, " NO_PROJECT(                                                           \
+        "a",                                                                                      \
+        DESTINATION) ", CASE WHEN a.sink <> 'directory' THEN " DESTINATION " || ': no such sink'" \
+                     " WHEN substr(a.directory, 1, 1) <> '/' THEN " DESTINATION " || ': its "     \
+                     "directory is no absolute path' END"                                         \
+                     " FROM artifact_projects a WHERE a.project > ?1 ORDER BY a.project LIMIT ?3"
+
 #define PROJECTS "SELECT p.id, 1 FROM projects p WHERE p.id > ?1 ORDER BY p.id LIMIT ?3"
 
 #define KEYS                                                                                      \
@@ -158,6 +167,7 @@ static const struct walk walks[] = {
     {"delivery_state", 1, INT32_MAX, 1, STATE, {K(PROJECT)}, 1},
     {"projects", 1, INT32_MAX, 1, PROJECTS, {K(PROJECT)}, 0},
     {"keys", 1, INT32_MAX, 1, KEYS, {K(PROJECT), K(KEY)}, 2},
+    {"artifact_projects", 3, INT32_MAX, 1, DESTINATIONS, {K(PROJECT), K(DESTINATION)}, 2},
 };
 
 /* Two recent receipts of one identity; the table has no index that would tell. Sorted in memory:

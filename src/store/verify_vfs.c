@@ -233,6 +233,12 @@ static int ro_shm_lock(struct sqlite3_file *base, int offset, int n, int flags)
     if (f->owner == INDEX_OWN) {
         return SQLITE_OK; /* nobody else has it */
     }
+    /* The writer's lock. A reader that may not write asks for it when it met a header that was just
+     * being written: were it to get it, because that is done by now, SQLite would give up. Busy, it
+     * reads the header anew. */
+    if (offset == 0 && flags == (SQLITE_SHM_LOCK | SQLITE_SHM_SHARED)) {
+        return SQLITE_BUSY;
+    }
     return f->under->pMethods->xShmLock(f->under, offset, n, flags);
 }
 

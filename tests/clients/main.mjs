@@ -16,6 +16,8 @@ import './rudder_node.mjs'
 import './raw_http.mjs'
 import './full_queue.mjs'
 import './clickhouse.mjs'
+import './tus_node.mjs'
+import './tus_browser.mjs'
 import { notes } from './shared_drivers.mjs'
 
 const dir = process.env.WORK

@@ -126,6 +126,9 @@ static int64_t write_do(struct model *m, int fd, const unsigned char *from, size
     if (n > 0 && offset + n > size_before) {
         i->cache->size = offset + n;
     }
+    if (n > 0) {
+        i->mtime_ms = m->real_ns / 1000000;
+    }
     for (size_t done = 0; done < n;) {
         size_t piece = MODEL_BLOCK - (offset + done) % MODEL_BLOCK;
 
@@ -183,6 +186,7 @@ static int truncate_do(struct model *m, int fd, uint64_t size)
     }
     i->cache->size = size;
     item_size(m, i, size, size < before);
+    i->mtime_ms = m->real_ns / 1000000;
     return 0;
 }
 

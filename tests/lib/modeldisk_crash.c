@@ -130,6 +130,7 @@ static void disk_copy(struct model *n, const struct model *m)
         to = model_alloc(sizeof *to);
         to->ino = from->ino;
         to->mode = from->mode;
+        to->mtime_ms = from->mtime_ms;
         to->links_kept = from->links_kept;
         to->durable = image_ref(from->durable);
         entries_copy(&to->kept, &from->kept);

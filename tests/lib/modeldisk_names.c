@@ -27,6 +27,8 @@ static void entry_change(struct model *m, enum os_call call, struct inode *i, st
     memcpy(op->name_to, name_to, strlen(name_to) + 1);
     item_entry(m, op);
     entry_apply(m, op, false);
+    dir->mtime_ms = m->real_ns / 1000000;
+    dir_to->mtime_ms = dir->mtime_ms;
 }
 
 static struct inode *create(struct model *m, enum os_call call, unsigned mode, struct inode *dir,
@@ -57,6 +59,7 @@ static int open_existing(struct model *m, struct inode *i, int flags)
         image_own(&i->cache);
         image_cut(i->cache, 0);
         item_size(m, i, 0, true);
+        i->mtime_ms = m->real_ns / 1000000;
     }
     return 0;
 }
@@ -363,7 +366,11 @@ int model_list(const char *path, os_list_fn *fn, void *ctx)
 
 static void stat_fill(const struct inode *i, struct os_stat *st)
 {
-    *st = (struct os_stat){S_ISDIR(i->mode) ? MODEL_BLOCK : i->cache->size, i->ino, 0x6d, i->mode};
+    *st = (struct os_stat){.size = S_ISDIR(i->mode) ? MODEL_BLOCK : i->cache->size,
+                           .inode = i->ino,
+                           .device = 0x6d,
+                           .mode = i->mode,
+                           .mtime_ms = i->mtime_ms};
 }
 
 int model_fstat(int fd, struct os_stat *st)

@@ -240,9 +240,9 @@ struct inode *inode_add(struct model *m, unsigned mode)
 {
     struct inode *i = model_alloc(sizeof *i);
     size_t room = m->inode_count;
-
     i->ino = m->inode_count;
     i->mode = mode;
+    i->mtime_ms = m->real_ns / 1000000;
     if (!S_ISDIR(mode)) {
         i->cache = model_alloc(sizeof *i->cache);
         i->cache->refs = 1;

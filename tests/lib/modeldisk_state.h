@@ -45,6 +45,7 @@ struct entries {
 struct inode {
     uint64_t ino;
     unsigned mode;
+    uint64_t mtime_ms;    /* last change of content, by the wall clock; survives crashes */
     unsigned opens;       /* descriptors */
     unsigned links_now;   /* entries in the cache: 0 or 1 */
     unsigned links_kept;  /* entries on the disk */

@@ -111,7 +111,7 @@ static int run_put(struct skit_job *j, struct err *e)
 static int run_project(struct skit_job *j, struct err *e)
 {
     const char *name = j->from == 0 ? "first" : "second";
-    return control_create_project(j->store, slice_cstr(name), SLICE("A title"), 1000, e);
+    return control_create_project(j->store, slice_cstr(name), SLICE("A title"), NULL, 1000, e);
 }
 
 static int run(struct store_job *job, struct store *s, struct err *e)

@@ -38,6 +38,8 @@ int artifact_start(struct artifact *a, struct http_server *server, struct err *e
 /* Ends the background thread. */
 void artifact_stop(struct artifact *a);
 void artifact_free(struct artifact *a); /* after http_free; NULL is fine */
+/* For those who ask about uploads; as long as the door. */
+struct uploads *artifact_uploads(struct artifact *a);
 
 struct artifact_status {
     unsigned writers;                        /* uploads that are receiving now */

@@ -10,6 +10,8 @@
  * once. Everything here is an answer; a failed store is answered and logged. */
 #include "door/manage/api.h"
 
+#include <stdio.h>
+
 #include "base/ensure.h"
 #include "base/log.h"
 #include "base/timefmt.h"
@@ -176,8 +178,14 @@ struct slice manage_text(struct arena *a, struct slice inner)
     return buf_slice(&b);
 }
 
-static int read_member(struct http_request *req, struct slice name, struct slice value,
-                       struct manage_member *members, size_t count, struct err *e)
+static const char *type_name(enum json_type t)
+{
+    return t == JSON_STRING ? "a string" : t == JSON_ARRAY ? "an array" : "an object";
+}
+
+static int read_member(struct http_request *req, const char *within, struct slice name,
+                       struct slice value, struct manage_member *members, size_t count,
+                       struct err *e)
 {
     struct slice inner = {0};
     struct manage_member *m = NULL;
@@ -186,12 +194,12 @@ static int read_member(struct http_request *req, struct slice name, struct slice
         m = json_string_is(name, slice_cstr(members[i].name)) ? &members[i] : NULL;
     }
     if (m == NULL) {
-        return err_set(e, ERR_INVALID_REQUEST, "unknown member \"%.*s\"",
+        return err_set(e, ERR_INVALID_REQUEST, "%sunknown member \"%.*s\"", within,
                        name.len > 60 ? 60 : (int)name.len, name.ptr);
     }
     if (json_type_of(value) != m->type) {
-        return err_set(e, ERR_INVALID_REQUEST, "%s must be %s", m->name,
-                       m->type == JSON_STRING ? "a string" : "an array");
+        return err_set(e, ERR_INVALID_REQUEST, "%s%s must be %s", within, m->name,
+                       type_name(m->type));
     }
     m->given = true;
     m->value = value;
@@ -233,32 +241,47 @@ static int screen(struct http_request *req, struct slice *out, struct err *e)
                                ce.path);
 }
 
-int manage_read_body(struct http_request *req, struct manage_member *members, size_t count,
-                     struct err *e)
+static int read_members(struct http_request *req, const char *within, struct slice object,
+                        struct manage_member *members, size_t count, struct err *e)
 {
-    struct slice body = {0};
+    struct json_iter it = json_iter_object(object);
     struct slice name;
     struct slice value;
-    struct json_iter it;
-    int r = screen(req, &body, e);
+    int r = 0;
 
-    if (r != 0) {
-        return r;
-    }
-    if (json_type_of(body) != JSON_OBJECT) {
-        return err_set(e, ERR_INVALID_REQUEST, "the body must be a JSON object");
-    }
-    it = json_iter_object(body);
     while (r == 0 && json_next_member(&it, &name, &value)) {
-        r = read_member(req, name, value, members, count, e);
+        r = read_member(req, within, name, value, members, count, e);
     }
     ensure(r != 0 || !it.bad);
     for (size_t i = 0; r == 0 && i < count; i++) {
         if (members[i].required && !members[i].given) {
-            r = err_set(e, ERR_INVALID_REQUEST, "%s is missing", members[i].name);
+            r = err_set(e, ERR_INVALID_REQUEST, "%s%s is missing", within, members[i].name);
         }
     }
     return r;
+}
+
+int manage_read_body(struct http_request *req, struct manage_member *members, size_t count,
+                     struct err *e)
+{
+    struct slice body = {0};
+    int r = screen(req, &body, e);
+
+    if (r == 0 && json_type_of(body) != JSON_OBJECT) {
+        r = err_set(e, ERR_INVALID_REQUEST, "the body must be a JSON object");
+    }
+    return r == 0 ? read_members(req, "", body, members, count, e) : r;
+}
+
+int manage_read_object(struct http_request *req, const char *within, struct slice object,
+                       struct manage_member *members, size_t count, struct err *e)
+{
+    char prefix[40];
+    int n = snprintf(prefix, sizeof prefix, "%s: ", within);
+
+    ensure(n > 0);
+    ensure((size_t)n < sizeof prefix);
+    return read_members(req, prefix, object, members, count, e);
 }
 
 bool manage_number(struct slice s, uint64_t *out)

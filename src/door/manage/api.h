@@ -32,15 +32,18 @@ bool manage_json_head(struct http_request *req);
 
 struct manage_member {
     const char *name;
-    enum json_type type; /* JSON_STRING or JSON_ARRAY */
+    enum json_type type; /* JSON_STRING, JSON_ARRAY or JSON_OBJECT */
     bool required;
     bool given;
-    struct slice value; /* a string's text, unescaped; an array's JSON */
+    struct slice value; /* a string's text, unescaped; JSON of the others */
 };
 /* Reads the body: one object with these members and no others, strict JSON. Values live in the
  * request's arena. 0, ERR_INVALID_REQUEST (e->text names the member), ERR_NO_MEMORY. */
 int manage_read_body(struct http_request *req, struct manage_member *members, size_t count,
                      struct err *e) MUST_CHECK;
+/* The same of an object inside a body that was read; within names it in e->text. */
+int manage_read_object(struct http_request *req, const char *within, struct slice object,
+                       struct manage_member *members, size_t count, struct err *e) MUST_CHECK;
 /* The text of a JSON string value (already checked), in the arena; ptr NULL without memory. */
 struct slice manage_text(struct arena *a, struct slice inner);
 /* A positive decimal of at most 18 digits. */
@@ -97,6 +100,7 @@ void manage_project_status_head(void *ctx, struct http_request *req);
 void manage_project_status(void *ctx, struct http_request *req);
 void manage_status_head(void *ctx, struct http_request *req);
 void manage_status(void *ctx, struct http_request *req);
+void manage_artifact_show(void *ctx, struct http_request *req);
 void manage_rejected_head(void *ctx, struct http_request *req);
 void manage_rejected_list(void *ctx, struct http_request *req);
 void manage_query_head(void *ctx, struct http_request *req);

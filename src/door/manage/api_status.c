@@ -1,4 +1,5 @@
-/* Status: of the instance from memory; of a project's delivery from memory and, on a worker, from
+/* Status: of the instance from memory, but for the delivery of artifacts, which another process's
+ * database tells on a worker; of a project's delivery from memory and, on a worker, from
  * the store.
  *
  * What a delivery object says is as old as the read behind it, and a query's is read before the
@@ -9,6 +10,7 @@
 #include "base/ensure.h"
 #include "base/metrics.h"
 #include "os/os.h"
+#include "store/artifact/delivery.h"
 #include "json/write.h"
 
 #define REPAIR                                                                             \
@@ -241,6 +243,55 @@ static void put_engine(struct buf *b, const struct manage *m)
     buf_put_char(b, '}');
 }
 
+struct instance {
+    struct manage *m;
+    bool read; /* the counts are there; else e says why not */
+    struct delivery_counts counts;
+    struct err e;
+};
+
+static void put_delivery_counts(struct buf *b, const struct instance *i)
+{
+    json_put_name(b, "delivery");
+    buf_put_char(b, '{');
+    if (!i->read) {
+        manage_put_text(b, "error", slice_cstr(i->e.text));
+        buf_put_char(b, '}');
+        return;
+    }
+    manage_put_number(b, "artifacts", i->counts.artifacts);
+    for (int s = 0; s < DELIVERY_STATE_COUNT; s++) {
+        manage_put_number(b, delivery_state_name((enum delivery_state)s), i->counts.by_state[s]);
+    }
+    manage_put_text(b, "error", slice_cstr(i->counts.error));
+    buf_put_char(b, '}');
+}
+
+static void put_artifacts(struct buf *b, const struct instance *i)
+{
+    struct manage_artifacts st = {0};
+
+    i->m->artifact_status(i->m->artifact_ctx, &st);
+    json_put_name(b, "artifacts");
+    buf_put_char(b, '{');
+    manage_put_number(b, "writers", st.writers);
+    if (st.scanned) {
+        manage_put_number(b, "partial_uploads", st.partial_uploads);
+        manage_put_number(b, "partial_bytes", st.partial_bytes);
+    } else {
+        buf_put_cstr(b, ",\"partial_uploads\":null,\"partial_bytes\":null");
+    }
+    manage_put_flag(b, "low_space", st.low_space);
+    json_put_name(b, "deliver");
+    buf_put_char(b, '{');
+    manage_put_text(b, "state", slice_cstr(st.deliver_state));
+    manage_put_number(b, "restarts", st.deliver_restarts);
+    manage_put_text(b, "detail", slice_cstr(st.deliver_detail));
+    buf_put_char(b, '}');
+    put_delivery_counts(b, i);
+    buf_put_char(b, '}');
+}
+
 void manage_status_head(void *ctx, struct http_request *req)
 {
     struct manage_caller who;
@@ -248,9 +299,10 @@ void manage_status_head(void *ctx, struct http_request *req)
     (void)manage_may_instance(ctx, req, SCOPE_PROJECTS_ADMIN, &who);
 }
 
-void manage_status(void *ctx, struct http_request *req)
+static void status_done(void *ctx, struct http_request *req)
 {
-    struct manage *m = ctx;
+    const struct instance *i = ctx;
+    struct manage *m = i->m;
     struct buf b = {0};
 
     buf_put_char(&b, '{');
@@ -269,6 +321,9 @@ void manage_status(void *ctx, struct http_request *req)
     }
     put_sink(&b, m);
     put_engine(&b, m);
+    if (m->artifact_status != NULL) {
+        put_artifacts(&b, i);
+    }
     json_put_name(&b, "http");
     buf_put_char(&b, '{');
     manage_put_number(&b, "connections", metric_get(METRIC_HTTP_CONNECTIONS));
@@ -276,4 +331,30 @@ void manage_status(void *ctx, struct http_request *req)
     manage_put_number(&b, "overloaded", metric_get(METRIC_HTTP_OVERLOADED));
     buf_put_cstr(&b, "}}");
     manage_answer(req, 200, &b);
+}
+
+static void status_work(void *ctx)
+{
+    struct instance *i = ctx;
+
+    i->read = delivery_counts_read(i->m->data, &i->counts, &i->e) == 0;
+}
+
+/* Under load the rest of it is told all the same: it is asked for then. */
+void manage_status(void *ctx, struct http_request *req)
+{
+    struct manage *m = ctx;
+    struct instance *i = arena_calloc(http_arena(req), 1, sizeof *i);
+
+    if (i == NULL) {
+        manage_overloaded(req, "no memory for the request");
+        return;
+    }
+    i->m = m;
+    if (m->artifact_status == NULL) {
+        status_done(i, req);
+    } else if (!http_work(req, status_work, status_done, i)) {
+        (void)err_set(&i->e, ERR_OVERLOADED, "not read: too much work is waiting");
+        status_done(i, req);
+    }
 }

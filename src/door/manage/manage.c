@@ -90,24 +90,25 @@ static void metrics(void *ctx, struct http_request *req)
 
 void manage_routes(struct manage *m, struct http_route *out)
 {
-    const struct http_route table[] = {{.path = "/healthz",
-                                        .methods = HTTP_GET,
-                                        .auth = HTTP_AUTH_OPEN,
-                                        .shape = HTTP_SHAPE_API,
-                                        .on_request = healthz,
-                                        .ctx = m},
-                                       {.path = "/readyz",
-                                        .methods = HTTP_GET,
-                                        .auth = HTTP_AUTH_OPEN,
-                                        .shape = HTTP_SHAPE_API,
-                                        .on_request = readyz,
-                                        .ctx = m},
-                                       {.path = "/metrics",
-                                        .methods = HTTP_GET,
-                                        .auth = HTTP_AUTH_TOKEN,
-                                        .shape = HTTP_SHAPE_API,
-                                        .on_request = metrics,
-                                        .ctx = m},
+    const struct http_route table[] = {
+        {.path = "/healthz",
+         .methods = HTTP_GET,
+         .auth = HTTP_AUTH_OPEN,
+         .shape = HTTP_SHAPE_API,
+         .on_request = healthz,
+         .ctx = m},
+        {.path = "/readyz",
+         .methods = HTTP_GET,
+         .auth = HTTP_AUTH_OPEN,
+         .shape = HTTP_SHAPE_API,
+         .on_request = readyz,
+         .ctx = m},
+        {.path = "/metrics",
+         .methods = HTTP_GET,
+         .auth = HTTP_AUTH_TOKEN,
+         .shape = HTTP_SHAPE_API,
+         .on_request = metrics,
+         .ctx = m},
 #define X(path_, method_, body_, head_, request_) \
     {.path = path_,                               \
      .methods = method_,                          \
@@ -117,8 +118,15 @@ void manage_routes(struct manage *m, struct http_route *out)
      .on_head = head_,                            \
      .on_request = request_,                      \
      .ctx = m},
-                                       API_ROUTES(X)
+        API_ROUTES(X)
 #undef X
+            {.path = "/api/v1/artifacts/*",
+             .methods = HTTP_GET,
+             .auth = HTTP_AUTH_OPEN,
+             .shape = HTTP_SHAPE_API,
+             .on_request = manage_artifact_show,
+             .ctx = m,
+             .cors = true},
     };
 
     static_assert(sizeof table / sizeof *table == MANAGE_ROUTES, "the table has its size");

@@ -3,7 +3,8 @@
  *
  * The Unix socket is the administrator. On TCP every request under /api/v1/ needs a service key
  * (`Authorization: Bearer tms_...`) with the scope that its route names: 401 without one, 403 for
- * what the key may not do, which includes projects that do not exist. Loop thread, but for reads of
+ * what the key may not do, which includes projects that do not exist. The exception is what is known
+ * of one artifact: whoever has its id may ask, pages too. Loop thread, but for reads of
  * the store (workers) and queries (threads of their own). */
 #ifndef DOOR_MANAGE_MANAGE_H
 #define DOOR_MANAGE_MANAGE_H
@@ -15,7 +16,7 @@
 #include "sink/sink.h"
 #include "store/store.h"
 
-#define MANAGE_ROUTES 13
+#define MANAGE_ROUTES 14
 /* Queries under way, each on a thread of its own, and those behind them; more are answered 429. Of
  * both a part is for the others when one project asks for everything. */
 #define MANAGE_QUERIES_MAX              4u
@@ -29,6 +30,18 @@ struct manage_engine {
     char detail[200]; /* why it is not running; "" */
 };
 
+/* The artifact door, as far as this process knows; what was delivered is in delivery.sqlite. */
+struct manage_artifacts {
+    unsigned writers;                        /* uploads that are receiving now */
+    uint64_t partial_uploads, partial_bytes; /* as of the last look; meaningless before the first */
+    bool low_space;
+    bool scanned; /* there was a look */
+    char
+        deliver_state[24]; /* of the process `tallyman deliver`: the supervisor's words, or "off" */
+    uint64_t deliver_restarts;
+    char deliver_detail[200];
+};
+
 struct manage_query_options {
     const char *engine_socket; /* of the embedded engine; NULL: there is none */
     bool outside;              /* a ClickHouse of the user's has the events */
@@ -36,6 +49,7 @@ struct manage_query_options {
 };
 
 struct manage_query;
+struct uploads;
 
 /* Filled by serve, borrowed for the server's life; zero what is not there. */
 struct manage {
@@ -51,6 +65,11 @@ struct manage {
     /* How the embedded engine is; NULL: there is none. */
     void (*engine_status)(void *ctx, struct manage_engine *out);
     void *engine_ctx;
+    /* How the artifact door is; NULL: there is none, and no artifact either. */
+    void (*artifact_status)(void *ctx, struct manage_artifacts *out);
+    void *artifact_ctx;
+    struct uploads *uploads;      /* to ask about artifacts; NULL: there are none */
+    uint64_t upload_retention_ms; /* of partial uploads */
     struct manage_query_options query;
     /* manage's own: queries under way and behind them, in order. */
     struct manage_query *running, *waiting;

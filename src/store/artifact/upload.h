@@ -6,7 +6,7 @@
  *   uploads/ID.state    the synced offset with the saved hash state, two slots in turn; empty: 0
  *   uploads/ID.gone     refused for good (checksum mismatch, unrecoverable write): the reason, text
  *   receipts/ID.json    the receipt; that it is there is the acceptance
- *   temporary names     receipts/.receipt-ID, uploads/.gone-ID
+ *   temporary names     receipts/.receipt-ID, uploads/.gone-ID, uploads/.state-ID
  *
  * ID is 16 random bytes as 32 lower-case hex digits; upload_id_ok first, always, before it gets
  * near a path. No database takes part.
@@ -54,8 +54,8 @@ struct uploads_options {
     const char *data;   /* borrowed */
     const char *issuer; /* borrowed; at most 512 bytes */
 };
-/* Makes uploads/ and receipts/ where they are missing (0750) and syncs the data directory. ERR_IO,
- * ERR_NO_SPACE, ERR_NO_MEMORY. */
+/* Makes uploads/ and receipts/ where they are missing (0750), syncs them and the data directory.
+ * ERR_IO, ERR_NO_SPACE, ERR_NO_MEMORY; ERR_USAGE: the path or the issuer is too long. */
 int uploads_open(const struct uploads_options *options, struct uploads **out,
                  struct err *e) MUST_CHECK;
 void uploads_close(struct uploads *us); /* NULL is fine; no struct upload may be open */
@@ -102,27 +102,39 @@ int receipt_parse(struct slice json, struct receipt *out, struct err *e) MUST_CH
 /* True when the upload was refused for good; reason (UPLOAD_REASON_MAX) is for the client. */
 bool upload_gone(struct uploads *us, struct slice id, char reason[UPLOAD_REASON_MAX]);
 
+/* The synced offset as it is saved; 0 where there is no state (yet). Beside a writer: what is saved
+ * now. ERR_NOT_FOUND; ERR_CORRUPT: info, or neither slot is one. ERR_IO. */
+int upload_synced_offset(struct uploads *us, struct slice id, uint64_t *offset,
+                         struct err *e) MUST_CHECK;
+
 /* ---- writing: one thread, one upload ---- */
 struct upload {
     struct upload_info info;
     _Atomic uint64_t synced; /* may be read by any thread while it is open */
     /* what follows is private to upload*.c */
     struct uploads *us;
+    struct upload_mark *gone_mark, *receipt_mark; /* made ahead: to note a failure must not fail */
     uint64_t written;
-    uint64_t reserved_to, back_to; /* blocks ahead; write-back begun up to */
+    uint64_t saved; /* the offset in ID.state; synced, unless every byte is in and synced */
+    uint64_t reserved_to, back_to, waited_to; /* blocks ahead; write-back begun, awaited up to */
     int fd, state_fd;
     uint64_t state_sequence;
-    struct blake3 hash;        /* of [0, written) */
-    struct blake3 hash_synced; /* of [0, synced) */
+    struct blake3 hash;       /* of [0, written) */
+    struct blake3 hash_saved; /* of [0, saved) */
+    bool state_dirty;         /* a save failed: its slot may hold anything */
+    bool names_unsynced;      /* ID.info and uploads/ are not known to be durable */
     bool reread; /* the stored bytes must be read back before a receipt: more than one request,
                        or a roll-back, wrote them */
     bool complete_proven; /* opened at its full length, digest read from the device and right */
+    bool receipt_doubtful; /* the receipt may be on the device: no byte may go */
     bool gone;
 };
 /* Opens for writing at the synced offset, cutting off what is behind it; first finishes what an
  * interrupted acceptance left: u->synced = size then means that upload_accept is due. ERR_NOT_FOUND,
  * ERR_CORRUPT (info; or the file is shorter than its synced offset: bytes that were promised are
- * lost, the upload becomes gone), ERR_IO, ERR_NO_SPACE, ERR_GONE. info is read from the file. */
+ * lost, the upload becomes gone; or what is under ID.json is no receipt), ERR_IO, ERR_NO_SPACE,
+ * ERR_NO_MEMORY, ERR_GONE. info is read from the file. May read the whole file: after a crash that
+ * left it complete, or one of another's making. */
 int upload_open(struct uploads *us, struct slice id, struct upload **out, struct err *e) MUST_CHECK;
 /* The same for one that was just made by upload_create, without looking. */
 int upload_open_new(struct uploads *us, const struct upload_info *info, struct upload **out,
@@ -133,21 +145,27 @@ int upload_open_new(struct uploads *us, const struct upload_info *info, struct u
  * well. Callers that want speed give pieces that end on multiples of UPLOAD_PIECE_BYTES. */
 int upload_write(struct upload *u, const void *p, size_t n, size_t *written,
                  struct err *e) MUST_CHECK;
-/* Makes everything written the synced offset. ERR_IO: rolled back. ERR_GONE. */
+/* Makes everything written the synced offset. ERR_IO, ERR_NO_SPACE: rolled back. ERR_GONE. With
+ * every byte in, the synced offset becomes the size; that must not be told without a receipt, and
+ * upload_accept may take it back. */
 int upload_sync(struct upload *u, struct err *e) MUST_CHECK;
 /* Everything is written (ensure): syncs, proves, makes the receipt. An existing receipt is given
  * unchanged. ERR_CHECKSUM_MISMATCH: e->text names both digests; the upload is gone, its bytes are
- * freed. ERR_IO, ERR_NO_SPACE: no receipt; the bytes are at the synced offset and the next call may
- * try again. ERR_GONE. *progress (may be NULL) counts the bytes of a read-back. */
+ * freed. ERR_IO, ERR_NO_SPACE, ERR_NO_MEMORY: no receipt; the upload is rolled back to a synced
+ * offset below its size (u->synced; at most UPLOAD_SYNC_BYTES are given up), so that a client has
+ * something left to send. (Where the device may hold the receipt all the same, the bytes stay, u
+ * takes no more of them, and the next open finds the upload complete.) ERR_CORRUPT: what is under ID.json is no receipt; nothing is touched.
+ * ERR_GONE. *progress (may be NULL) counts the bytes of a read-back. */
 int upload_accept(struct upload *u, struct receipt *out, _Atomic uint64_t *progress,
                   struct err *e) MUST_CHECK;
 /* Closes the descriptors; syncs nothing. NULL is fine. */
 void upload_close(struct upload *u);
 
 /* ---- housekeeping ---- */
-/* One round over uploads/ and receipts/: calls each(ctx, id, state) for every id that has an .info.
- * A negative result ends it and is returned. Names of other forms are given to other(ctx, name).
- * Bounded memory. */
+/* One round over uploads/: calls each(ctx, seen) for every id that has an .info; it may remove that
+ * upload. A negative ERR_ code of it ends the round and is returned. An upload that cannot be looked
+ * at because a call failed is left out; the first such error is returned after all others were
+ * seen. Bounded memory. */
 enum upload_kind {
     UPLOAD_PARTIAL,  /* not all bytes are there */
     UPLOAD_COMPLETE, /* as long as declared, no receipt: an acceptance to be finished */
@@ -166,7 +184,8 @@ int uploads_scan(struct uploads *us, int (*each)(void *ctx, const struct upload_
 /* Removes an unaccepted upload, all of its files, and syncs uploads/. Large files are truncated in
  * steps first (8 MiB, 10 ms apart). With a receipt: ERR_REFUSED, nothing is touched. */
 int upload_remove(struct uploads *us, struct slice id, struct err *e) MUST_CHECK;
-/* Start-up: removes temporary names of ours that a crash left. *count: how many. */
+/* Start-up, before any upload is made: removes temporary names of ours that a crash left, and parts
+ * of uploads that have neither .info nor receipt. *count: how many files. */
 int uploads_clean(struct uploads *us, unsigned *count, struct err *e) MUST_CHECK;
 
 #endif

@@ -46,6 +46,41 @@ static void test_sha256(void **state)
     assert_int_equal(out[0], 0xe3);
 }
 
+/* RFC 1321 appendix A.5 and FIPS 180-4; each also in two parts. */
+static void check_archive_hashes(struct slice in, const char *md5_want, const char *sha1_want)
+{
+    for (size_t cut = 0; cut <= in.len; cut++) {
+        struct md5 md5;
+        struct sha1 sha1;
+        uint8_t out[SHA1_LEN];
+        char hex[SHA1_HEX_LEN];
+        md5_start(&md5);
+        md5_add(&md5, in.ptr, cut);
+        md5_add(&md5, in.ptr + cut, in.len - cut);
+        md5_end(&md5, out);
+        hex_encode(hex, out, MD5_LEN);
+        assert_memory_equal(hex, md5_want, MD5_HEX_LEN);
+        sha1_start(&sha1);
+        sha1_add(&sha1, in.ptr, cut);
+        sha1_add(&sha1, in.ptr + cut, in.len - cut);
+        sha1_end(&sha1, out);
+        hex_encode(hex, out, SHA1_LEN);
+        assert_memory_equal(hex, sha1_want, SHA1_HEX_LEN);
+    }
+}
+
+static void test_archive_hashes(void **state)
+{
+    (void)state;
+    check_archive_hashes(SLICE(""), "d41d8cd98f00b204e9800998ecf8427e",
+                         "da39a3ee5e6b4b0d3255bfef95601890afd80709");
+    check_archive_hashes(SLICE("abc"), "900150983cd24fb0d6963f7d28e17f72",
+                         "a9993e364706816aba3e25717850c26c9cd0d89d");
+    check_archive_hashes(
+        SLICE("12345678901234567890123456789012345678901234567890123456789012345678901234567890"),
+        "57edf4a22be3c955ac49da2e2107b67a", "50abf5706a150990a08b2c5ea40fa0e585554732");
+}
+
 /* Bit by bit, from the definition. */
 static uint32_t slow_crc32c(const unsigned char *p, size_t n)
 {
@@ -134,11 +169,9 @@ static void test_equal_constant_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sha256),
-        cmocka_unit_test(test_crc32c),
-        cmocka_unit_test(test_crc32c_parts),
-        cmocka_unit_test(test_hex),
-        cmocka_unit_test(test_equal_constant_time),
+        cmocka_unit_test(test_sha256), cmocka_unit_test(test_archive_hashes),
+        cmocka_unit_test(test_crc32c), cmocka_unit_test(test_crc32c_parts),
+        cmocka_unit_test(test_hex),    cmocka_unit_test(test_equal_constant_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

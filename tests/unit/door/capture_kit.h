@@ -148,8 +148,8 @@ static int kit_make(struct store_job *job, struct store *s, struct err *e)
     int64_t id;
     int r;
     if (j->step == 0) {
-        r = control_create_project(s, SLICE("demo"), SLICE("Demo"), NOW_MS, e);
-        return r != 0 ? r : control_create_project(s, SLICE("other"), SLICE(""), NOW_MS, e);
+        r = control_create_project(s, SLICE("demo"), SLICE("Demo"), NULL, NOW_MS, e);
+        return r != 0 ? r : control_create_project(s, SLICE("other"), SLICE(""), NULL, NOW_MS, e);
     }
     r = control_create_key(s, k->demo_id, KEY_SEGMENT, SLICE("shop"), 0, NOW_MS, &id, k->segment,
                            e);

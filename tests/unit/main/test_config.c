@@ -268,6 +268,37 @@ static void test_texts_and_levels(void **state)
         {CONFIG_CLICKHOUSE_URL, "ch.example:8123", false},
         {CONFIG_CLICKHOUSE_URL, "http://user:secret@ch.example", false},
         {CONFIG_CLICKHOUSE_URL, "http://ch.example/?password=x", false},
+        {CONFIG_LOW_SPACE_STATUS, "503", true},
+        {CONFIG_LOW_SPACE_STATUS, "430", false},
+        {CONFIG_LOW_SPACE_STATUS, "500", false},
+        {CONFIG_DELIVER, "off", true},
+        {CONFIG_ISSUER, "", true},
+        {CONFIG_ISSUER, "http://h", true},
+        {CONFIG_ISSUER, "https://files.example:8443/a/b?c=d", true},
+        {CONFIG_ISSUER, "http://[::1]:80/", true},
+        {CONFIG_ISSUER, "http://h#f", false},
+        {CONFIG_ISSUER, "HTTP://h", false},
+        {CONFIG_ISSUER, "ftp://h", false},
+        {CONFIG_ISSUER, "h:80", false},
+        {CONFIG_ISSUER, "http://", false},
+        {CONFIG_ISSUER, "http:///path", false},
+        {CONFIG_ISSUER, "http://:80", false},
+        {CONFIG_ISSUER, "http://h:", false},
+        {CONFIG_ISSUER, "http://h:65536", false},
+        {CONFIG_ISSUER, "http://h:8x", false},
+        {CONFIG_ISSUER, "http://h:123456", false},
+        {CONFIG_ISSUER, "http://[::1", false},
+        {CONFIG_ISSUER, "http://[]:1", false},
+        {CONFIG_ISSUER, "http://[::1]x", false},
+        {CONFIG_ISSUER, "http://user@h", false},
+        {CONFIG_ISSUER, "http://h/a b", false},
+        {CONFIG_ISSUER, "http://h/\"", false},
+        {CONFIG_ISSUER, "http://h/\xc3\xbc", false},
+        {CONFIG_ISSUER, "http://h/\r\nX: y", false},
+        {CONFIG_PUBLIC_URL, "https://files.example/tallyman", true},
+        {CONFIG_PUBLIC_URL, "https://files.example/?", false},
+        {CONFIG_PUBLIC_URL, "https://files.example/#", false},
+        {CONFIG_PUBLIC_URL, "/files", false},
         /* without a URL there is nobody to be */
         {CONFIG_CLICKHOUSE_USER, "me", false},
         {CONFIG_CLICKHOUSE_PASSWORD_FILE, "/nonexistent/password", false},
@@ -336,6 +367,59 @@ static void test_precedence(void **state)
     assert_string_equal(e.text, "TALLYMAN_WORKERS: \"none\" is not a whole number");
     config_free(&c);
     buf_free(&text);
+}
+
+static void test_urls(void **state)
+{
+    (void)state;
+    struct config c;
+    struct err e;
+    char text[600] = "http://";
+    assert_int_equal(load_one(&c, CONFIG_PUBLIC_URL, CONFIG_FROM_ENV, "http://h/x//", &e), 0);
+    assert_string_equal(c.public_url, "http://h/x");
+    config_free(&c);
+    assert_int_equal(load_one(&c, CONFIG_PUBLIC_URL, CONFIG_FROM_FILE, "http://h/", &e), 0);
+    assert_string_equal(c.public_url, "http://h");
+    config_free(&c);
+    /* An issuer is what the operator says, to the letter. */
+    assert_int_equal(load_one(&c, CONFIG_ISSUER, CONFIG_FROM_FILE, "http://h/", &e), 0);
+    assert_string_equal(c.issuer, "http://h/");
+    config_free(&c);
+    assert_int_equal(load_one(&c, CONFIG_ISSUER, CONFIG_FROM_FILE, "urn:x", &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, "key \"issuer\": must begin with http:// or https://"));
+    config_free(&c);
+    memset(text + 7, 'h', 506);
+    assert_int_equal(load_one(&c, CONFIG_ISSUER, CONFIG_FROM_FLAG, text, &e), ERR_USAGE);
+    assert_string_equal(e.text, "--issuer: must not be longer than 512 bytes");
+    config_free(&c);
+    text[512] = '\0';
+    assert_int_equal(load_one(&c, CONFIG_ISSUER, CONFIG_FROM_FLAG, text, &e), 0);
+    config_free(&c);
+}
+
+/* --no-NAME, as serve takes it. */
+static void test_switches(void **state)
+{
+    (void)state;
+    struct config c;
+    int code = -1;
+    char *off[] = {(char[]){"serve"}, (char[]){"--no-deliver"}, (char[]){"--engine=on"}, NULL};
+    assert_true(config_begin(&c, "serve", "", 3, off, &code));
+    assert_false(c.deliver);
+    assert_int_equal(c.origin[CONFIG_DELIVER], CONFIG_FROM_FLAG);
+    assert_true(c.engine);
+    config_free(&c);
+    char *engine[] = {(char[]){"serve"}, (char[]){"--no-engine"}, NULL};
+    assert_true(config_begin(&c, "serve", "", 2, engine, &code));
+    assert_false(c.engine);
+    assert_true(c.deliver);
+    config_free(&c);
+    char *both[] = {(char[]){"serve"}, (char[]){"--no-deliver"}, (char[]){"--deliver=on"}, NULL};
+    assert_false(config_begin(&c, "serve", "", 3, both, &code));
+    assert_int_equal(code, 2);
+    char *unknown[] = {(char[]){"serve"}, (char[]){"--no-data"}, NULL};
+    assert_false(config_begin(&c, "serve", "", 2, unknown, &code));
+    assert_int_equal(code, 2);
 }
 
 /* A password needs a user, a user a URL; the password itself is never printed. */
@@ -616,6 +700,8 @@ int main(void)
         cmocka_unit_test(test_units),
         cmocka_unit_test(test_texts_and_levels),
         cmocka_unit_test(test_precedence),
+        cmocka_unit_test(test_urls),
+        cmocka_unit_test(test_switches),
         cmocka_unit_test(test_clickhouse),
         cmocka_unit_test(test_file),
         cmocka_unit_test(test_file_mistakes),

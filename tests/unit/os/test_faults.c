@@ -246,6 +246,7 @@ static void every_other_call_can_fail(void **state)
     struct epoll_event ev;
     uint64_t limit;
     int signal_number = 1;
+    struct pollfd waited = {.fd = 0};
 
     (void)state;
 #define FAILS(call, expression)                                                                  \
@@ -275,6 +276,13 @@ static void every_other_call_can_fail(void **state)
     FAILS(epoll_ctl, os_epoll_ctl(0, 0, 0, &ev));
     FAILS(epoll_wait, os_epoll_wait(0, &ev, 1, 0));
     FAILS(eventfd, os_eventfd());
+    FAILS(poll, os_poll(&waited, 1, 0));
+    FAILS(poll_in, os_poll_in(0, 0));
+    FAILS(reserve, os_reserve(0, 0, 1));
+    FAILS(write_back, os_write_back(0, 0, 1, true));
+    FAILS(drop_range, os_drop_range(0, 0, 1));
+    FAILS(watch_dir, os_watch_dir("/"));
+    FAILS(rename_new, os_rename_new("/a", "/b"));
     FAILS(signalfd, os_signalfd(&signal_number, 1));
     FAILS(raise_nofile, os_raise_nofile(&limit));
 #undef FAILS

@@ -163,11 +163,99 @@ static void bytes_come_back(void **state)
     assert_int_equal(os_close(fd), 0);
 }
 
+/* Hints for large files: nothing that can be read changes by them. */
+static void blocks_are_reserved_and_given_up(void **state)
+{
+    int fd = make(at("file"), "");
+    char bytes[8192];
+    char back[sizeof bytes];
+    struct stat st;
+    struct os_stat before;
+    int reserved;
+
+    (void)state;
+    memset(bytes, 'b', sizeof bytes);
+    reserved = os_reserve(fd, 0, 1u << 20);
+    if (reserved == 0) {
+        assert_int_equal(fstat(fd, &st), 0);
+        assert_int_equal(st.st_size, 0);
+        assert_true(st.st_blocks * 512 >= 1 << 20);
+    } else {
+        assert_int_equal(reserved, -EOPNOTSUPP); /* a file system that has no such thing */
+    }
+    assert_int_equal(os_pwrite_all(fd, bytes, sizeof bytes, 0, NULL), 0);
+    assert_int_equal(os_write_back(fd, 0, sizeof bytes, false), 0);
+    assert_int_equal(os_write_back(fd, 0, sizeof bytes, true), 0);
+    assert_int_equal(os_drop_range(fd, 0, sizeof bytes), 0);
+    assert_int_equal(os_pread_full(fd, back, sizeof back, 0), sizeof back);
+    assert_memory_equal(back, bytes, sizeof back);
+    assert_int_equal(os_fstat(fd, &before), 0);
+    assert_int_equal(before.size, sizeof bytes);
+    assert_int_equal(os_close(fd), 0);
+}
+
+static void time_of_a_change_is_told(void **state)
+{
+    int fd = make(at("file"), "x");
+    const struct timespec times[2] = {{.tv_sec = 1, .tv_nsec = 0}, {1700000000, 123456789}};
+    struct os_stat st;
+
+    (void)state;
+    assert_int_equal(os_fstat(fd, &st), 0);
+    assert_true(st.mtime_ms > 1700000000000u);
+    assert_int_equal(futimens(fd, times), 0);
+    assert_int_equal(os_fstat(fd, &st), 0);
+    assert_true(st.mtime_ms == 1700000000123u);
+    st.mtime_ms = 0;
+    assert_int_equal(os_stat(at("file"), &st), 0);
+    assert_true(st.mtime_ms == 1700000000123u);
+    assert_int_equal(os_close(fd), 0);
+}
+
+static void a_rename_that_never_replaces(void **state)
+{
+    struct os_stat st;
+
+    (void)state;
+    assert_int_equal(os_close(make(at("first"), "x")), 0);
+    assert_int_equal(os_close(make(at("second"), "yy")), 0);
+    assert_int_equal(os_rename_new(at("first"), at("second")), -EEXIST);
+    assert_int_equal(os_stat(at("second"), &st), 0);
+    assert_true(st.size == 2);
+    assert_int_equal(os_rename_new(at("first"), at("third")), 0);
+    assert_int_equal(os_stat(at("first"), &st), -ENOENT);
+    assert_int_equal(os_stat(at("third"), &st), 0);
+    assert_int_equal(os_rename_new(at("first"), at("third")), -ENOENT);
+    assert_int_equal(os_unlink(at("second")), 0);
+    assert_int_equal(os_unlink(at("third")), 0);
+}
+
+static void directory_is_watched(void **state)
+{
+    int fd = os_watch_dir(directory);
+    char record[4096];
+
+    (void)state;
+    assert_true(fd >= 0);
+    assert_true((fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
+    assert_int_equal(os_close(make(at("temporary"), "x")), 0);
+    assert_int_equal(os_poll_in(fd, 0), 0); /* a new file is not one that was moved here */
+    assert_int_equal(os_read(fd, record, sizeof record), -EAGAIN);
+    assert_int_equal(os_rename(at("temporary"), at("ready")), 0);
+    assert_int_equal(os_poll_in(fd, -1), 1);
+    assert_true(os_read(fd, record, sizeof record) > 0);
+    assert_int_equal(os_poll_in(fd, 0), 0);
+    assert_int_equal(os_close(fd), 0);
+    assert_int_equal(os_watch_dir(at("none")), -ENOENT);
+    assert_int_equal(os_watch_dir(at("ready")), -ENOTDIR);
+}
+
 static void file_calls_report_errors(void **state)
 {
     char byte = 0;
     struct os_stat st;
     uint64_t space;
+    uint64_t size;
     int fd = os_open(directory, O_RDONLY | O_DIRECTORY, 0);
     int file = make(at("file"), "x");
     int pipes[2];
@@ -188,6 +276,14 @@ static void file_calls_report_errors(void **state)
     assert_int_equal(os_free_space(at("none"), &space), -ENOENT);
     assert_int_equal(os_free_space(directory, &space), 0);
     assert_true(space > 0);
+    assert_int_equal(os_disk_size(at("none"), &size), -ENOENT);
+    assert_int_equal(os_disk_size(directory, &size), 0);
+    assert_true(size >= space);
+    assert_int_equal(os_reserve(fd, 0, 1), -EBADF);
+    assert_int_equal(os_reserve(file, 0, 0), -EINVAL);
+    assert_int_equal(os_write_back(-1, 0, 1, false), -EBADF);
+    assert_int_equal(os_write_back(pipes[0], 0, 1, true), -ESPIPE);
+    assert_int_equal(os_drop_range(pipes[0], 0, 1), -ESPIPE);
     (void)os_close(pipes[0]);
     (void)os_close(pipes[1]);
     assert_int_equal(os_close(file), 0);
@@ -390,6 +486,10 @@ int main(void)
         T(open_reports_errors),
         T(descriptors_are_close_on_exec),
         T(bytes_come_back),
+        T(blocks_are_reserved_and_given_up),
+        T(time_of_a_change_is_told),
+        T(directory_is_watched),
+        T(a_rename_that_never_replaces),
         T(file_calls_report_errors),
         T(names_change),
         T(list_gives_names_and_stops),

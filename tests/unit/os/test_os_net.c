@@ -1,6 +1,7 @@
 /* test_os_net: the kernel's calls that are not about files: clocks, limits, loopback sockets,
  * events, signals, and the interruptions that callers never see. */
 #include <errno.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
@@ -242,6 +243,38 @@ static void signalfd_that_fails_blocks_nothing(void **state)
     assert_int_equal(sigismember(&blocked, SIGHUP), 0);
 }
 
+/* ---- waiting ---- */
+
+static void polls_wait_for_input(void **state)
+{
+    static const uint64_t one = 1;
+    int events = os_eventfd();
+    int pipes[2];
+    struct pollfd fds[2] = {{.fd = events, .events = POLLIN}};
+
+    (void)state;
+    assert_true(events >= 0);
+    assert_int_equal(pipe(pipes), 0);
+    fds[1] = (struct pollfd){.fd = pipes[0], .events = POLLIN};
+    assert_int_equal(os_poll_in(events, 0), 0);
+    assert_int_equal(os_poll_in(events, 5), 0);
+    assert_int_equal(os_poll(fds, 2, 0), 0);
+    assert_int_equal(os_write(events, &one, sizeof one), sizeof one);
+    assert_int_equal(os_poll_in(events, -1), 1);
+    assert_int_equal(os_poll(fds, 2, -1), 1);
+    assert_int_equal(fds[0].revents, POLLIN);
+    assert_int_equal(fds[1].revents, 0);
+    assert_int_equal(os_write(pipes[1], &one, sizeof one), sizeof one);
+    assert_int_equal(os_poll(fds, 2, -1), 2);
+    assert_int_equal(fds[1].revents, POLLIN);
+    assert_int_equal(os_close(pipes[1]), 0);
+    assert_int_equal(os_read(pipes[0], fds, sizeof one), sizeof one);
+    assert_int_equal(os_poll_in(pipes[0], -1), 1); /* its end is input, too */
+    assert_int_equal(os_poll(NULL, UINT_MAX, 0), -EINVAL);
+    assert_int_equal(os_close(pipes[0]), 0);
+    assert_int_equal(os_close(events), 0);
+}
+
 /* ---- interruptions ---- */
 
 static volatile sig_atomic_t interruptions;
@@ -303,7 +336,12 @@ static void interruptions_are_hidden(void **state)
     assert_int_equal(os_epoll_wait(ep, &ev, 1, 20000), 0); /* a turn without events */
     assert_true(os_clock_mono_ns() - before_ns < 10000000000);
     assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_int_equal(interruptions, 2);
+    thread = interrupt_soon(NULL);
+    before_ns = os_clock_mono_ns();
+    assert_int_equal(os_poll_in(pipes[0], 20000), 0); /* who waits looks at a clock */
+    assert_true(os_clock_mono_ns() - before_ns < 10000000000);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(interruptions, 3);
     (void)os_close(pipes[0]);
     (void)os_close(pipes[1]);
     assert_int_equal(os_close(ep), 0);
@@ -321,6 +359,7 @@ int main(void)
         T(events_wake_the_loop),
         T(signals_arrive_on_a_descriptor),
         T(signalfd_that_fails_blocks_nothing),
+        T(polls_wait_for_input),
         T(interruptions_are_hidden),
     };
 #undef T

@@ -348,7 +348,7 @@ struct kit_project {
 static int project_run(struct store_job *job, struct store *s, struct err *e)
 {
     struct kit_project *p = (struct kit_project *)job;
-    return control_create_project(s, slice_cstr(p->name), SLICE("A project"), 1, e);
+    return control_create_project(s, slice_cstr(p->name), SLICE("A project"), NULL, 1, e);
 }
 
 static void project_done(struct store_job *job, int code, const struct err *e)

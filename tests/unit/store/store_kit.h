@@ -217,9 +217,9 @@ static inline int kit_deliver(struct kit *k, const int64_t *ids, size_t n)
 
 static inline int kit_make_projects(struct kit_job *j, struct store *s, struct err *e)
 {
-    int r = control_create_project(s, SLICE("alpha"), SLICE("Alpha"), KIT_NOW, e);
+    int r = control_create_project(s, SLICE("alpha"), SLICE("Alpha"), NULL, KIT_NOW, e);
     (void)j;
-    return r < 0 ? r : control_create_project(s, SLICE("beta"), SLICE(""), KIT_NOW, e);
+    return r < 0 ? r : control_create_project(s, SLICE("beta"), SLICE(""), NULL, KIT_NOW, e);
 }
 
 static inline void kit_open(struct kit *k)

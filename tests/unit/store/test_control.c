@@ -8,13 +8,14 @@ struct order {
     int64_t project, id;
     enum key_kind kind;
     unsigned scopes;
+    const struct artifact_destination *artifacts;
     char text[KEY_TEXT_MAX + 1];
 };
 
 static int create_project(struct kit_job *j, struct store *s, struct err *e)
 {
     const struct order *o = j->arg;
-    return control_create_project(s, o->name, o->title, KIT_NOW, e);
+    return control_create_project(s, o->name, o->title, o->artifacts, KIT_NOW, e);
 }
 
 static int create_key(struct kit_job *j, struct store *s, struct err *e)
@@ -80,6 +81,64 @@ static void test_project_names(void **state)
     assert_string_equal(control_project_at(c, 0)->name, "alpha");
     assert_string_equal(control_project_at(c, 2)->name, "0-a_b");
     assert_null(control_project_at(c, 4));
+    kit_end(&k);
+    (void)state;
+}
+
+static int try_artifacts(struct kit *k, struct slice name, struct slice sink,
+                         struct slice directory)
+{
+    const struct artifact_destination d = {sink, directory};
+    struct order o = {.name = name, .title = SLICE(""), .artifacts = &d};
+    int r = kit_do(k, create_project, &o);
+    assert_true(r != 0 || control_committed(k->s, &k->e) == 0);
+    return r;
+}
+
+static void test_artifacts(void **state)
+{
+    static char longest[ARTIFACT_DIRECTORY_MAX + 2];
+    struct kit k;
+    memset(longest, 'd', sizeof longest);
+    longest[0] = '/';
+    kit_start(&k);
+    const struct slice bad[] = {SLICE(""),          SLICE("relative"),
+                                SLICE("./x"),       SLICE("/a\0b"),
+                                SLICE("/a\nb"),     SLICE("/\xff"),
+                                SLICE("/\xc2\x85"), slice_of(longest, ARTIFACT_DIRECTORY_MAX + 1)};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(try_artifacts(&k, SLICE("files"), SLICE("directory"), bad[i]),
+                         ERR_INVALID_PROJECT);
+        assert_non_null(strstr(k.e.text, "director"));
+    }
+    const struct slice bad_sinks[] = {SLICE(""), SLICE("s3"), SLICE("directory\0"),
+                                      SLICE("Directory")};
+    for (size_t i = 0; i < sizeof bad_sinks / sizeof *bad_sinks; i++) {
+        assert_int_equal(try_artifacts(&k, SLICE("files"), bad_sinks[i], SLICE("/srv")),
+                         ERR_INVALID_PROJECT);
+        assert_non_null(strstr(k.e.text, "sink"));
+    }
+    assert_null(control_project(store_control(k.s), SLICE("files"))); /* none of it stayed */
+    assert_int_equal(kit_number(&k, "SELECT count(*) FROM artifact_projects"), 0);
+    assert_int_equal(try_artifacts(&k, SLICE("files"), SLICE("directory"), SLICE("/srv/\xc3\xbc")),
+                     0);
+    assert_int_equal(try_artifacts(&k, SLICE("deep"), SLICE("directory"),
+                                   slice_of(longest, ARTIFACT_DIRECTORY_MAX)),
+                     0);
+    for (int again = 0; again < 2; again++) {
+        const struct control *c = store_control(k.s);
+        const struct project *p = control_project(c, SLICE("files"));
+        assert_non_null(p);
+        assert_true(slice_eq(p->artifacts.sink, SLICE("directory")));
+        assert_true(slice_eq(p->artifacts.directory, SLICE("/srv/\xc3\xbc")));
+        assert_true(control_takes_artifacts(c, p->id));
+        assert_int_equal(control_project(c, SLICE("deep"))->artifacts.directory.len,
+                         ARTIFACT_DIRECTORY_MAX);
+        assert_false(control_takes_artifacts(c, control_project(c, SLICE("alpha"))->id));
+        assert_int_equal(control_project(c, SLICE("alpha"))->artifacts.sink.len, 0);
+        assert_false(control_takes_artifacts(c, 99));
+        kit_reopen(&k);
+    }
     kit_end(&k);
     (void)state;
 }
@@ -305,13 +364,10 @@ static void test_names_of_scopes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_project_names),
-        cmocka_unit_test(test_keys),
-        cmocka_unit_test(test_key_rules),
-        cmocka_unit_test(test_revoke),
-        cmocka_unit_test(test_pointers_until_the_next_turn),
-        cmocka_unit_test(test_unreadable),
-        cmocka_unit_test(test_names_of_scopes),
+        cmocka_unit_test(test_project_names), cmocka_unit_test(test_artifacts),
+        cmocka_unit_test(test_keys),          cmocka_unit_test(test_key_rules),
+        cmocka_unit_test(test_revoke),        cmocka_unit_test(test_pointers_until_the_next_turn),
+        cmocka_unit_test(test_unreadable),    cmocka_unit_test(test_names_of_scopes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,6 +42,38 @@ static const char version_1_file[] =
     "INSERT INTO rejected(project, received_ms, position, door, reason, text) VALUES"
     " (2, 5, 0, 'segment', 'why', x'61626364');";
 
+/* What version 2 made of it, frozen too; the derived rows are filled. */
+static const char version_2_step[] =
+    "CREATE TABLE receipts_recent(event_id INTEGER PRIMARY KEY, project INTEGER NOT NULL,"
+    " uuid BLOB NOT NULL) STRICT;"
+    "CREATE TABLE delivery_ready(project INTEGER NOT NULL, id INTEGER NOT NULL,"
+    " PRIMARY KEY(project, id)) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE project_counters(project INTEGER PRIMARY KEY,"
+    " pending_events INTEGER NOT NULL DEFAULT 0, pending_bytes INTEGER NOT NULL DEFAULT 0,"
+    " quarantined INTEGER NOT NULL DEFAULT 0, receipts INTEGER NOT NULL DEFAULT 0,"
+    " rejected INTEGER NOT NULL DEFAULT 0, rejected_kept INTEGER NOT NULL DEFAULT 0,"
+    " rejected_bytes INTEGER NOT NULL DEFAULT 0) STRICT;"
+    "CREATE TRIGGER events_added AFTER INSERT ON events BEGIN"
+    " INSERT INTO delivery_ready(project, id) VALUES(new.project, new.id); END;"
+    "CREATE TRIGGER events_removed AFTER DELETE ON events BEGIN"
+    " DELETE FROM delivery_ready WHERE project = old.project AND id = old.id;"
+    " DELETE FROM delivery_quarantine WHERE event_id = old.id; END;"
+    "CREATE TRIGGER quarantine_added AFTER INSERT ON delivery_quarantine BEGIN"
+    " DELETE FROM delivery_ready WHERE project = new.project AND id = new.event_id;"
+    " UPDATE project_counters SET quarantined = quarantined + 1 WHERE project = new.project; END;"
+    "CREATE TRIGGER quarantine_removed AFTER DELETE ON delivery_quarantine BEGIN"
+    " INSERT INTO delivery_ready(project, id)"
+    " SELECT project, id FROM events WHERE id = old.event_id;"
+    " UPDATE project_counters SET quarantined = quarantined - 1 WHERE project = old.project; END;"
+    "PRAGMA user_version=2;"
+    "INSERT INTO delivery_ready SELECT project, id FROM events WHERE id <> 6;"
+    "INSERT INTO project_counters SELECT p.id, (SELECT count(*) FROM events WHERE project = p.id),"
+    " (SELECT ifnull(sum(length(text) + length(envelope)), 0) FROM events WHERE project = p.id),"
+    " (SELECT count(*) FROM delivery_quarantine WHERE project = p.id),"
+    " (SELECT count(*) FROM receipts WHERE project = p.id),"
+    " p.id = 2, p.id = 2, (p.id = 2) * 4 FROM projects p;"
+    "INSERT INTO meta VALUES('next_event_id', 13);";
+
 static void make_file(struct kit *k, const char *sql)
 {
     struct sqlite3 *db;
@@ -81,6 +113,32 @@ static void test_forward_from_1(void **state)
     assert_int_equal(kit_put(&k, 1, 1, "new", &r), 0);
     assert_true(r.event_id > 12);
     kit_check(&k);
+    kit_reopen(&k);
+    kit_check(&k);
+    kit_end(&k);
+    (void)state;
+}
+
+/* Projects of version 2 take no artifacts; new ones may. */
+static void test_forward_from_2(void **state)
+{
+    struct kit k;
+    struct store_status st;
+    kit_dir(&k);
+    make_file(&k, version_1_file);
+    make_file(&k, version_2_step);
+    kit_open(&k);
+    store_get_status(k.s, &st);
+    assert_int_equal(st.schema_version, 3);
+    assert_int_equal(st.pending_events, 3);
+    assert_int_equal(st.receipts, 4);
+    kit_check(&k);
+    assert_int_equal(kit_number(&k, "SELECT count(*) FROM delivery_ready"), 2);
+    assert_int_equal(kit_number(&k, "SELECT count(*) FROM artifact_projects"), 0);
+    const struct control *c = store_control(k.s);
+    assert_non_null(control_project(c, SLICE("beta")));
+    assert_false(control_takes_artifacts(c, 1));
+    assert_false(control_takes_artifacts(c, 2));
     kit_reopen(&k);
     kit_check(&k);
     kit_end(&k);
@@ -139,7 +197,7 @@ static void test_refused(void **state)
         "CREATE TABLE other(x)",
         "PRAGMA application_id=5",
         "PRAGMA user_version=1",
-        "CREATE TABLE t(x); PRAGMA application_id=1414286425; PRAGMA user_version=3",
+        "CREATE TABLE t(x); PRAGMA application_id=1414286425; PRAGMA user_version=4",
         "CREATE TABLE t(x); PRAGMA application_id=1414286425; PRAGMA user_version=-1",
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
@@ -195,8 +253,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forward_from_1), cmocka_unit_test(test_forward_undone),
-        cmocka_unit_test(test_new_file),       cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_backfill),
+        cmocka_unit_test(test_forward_from_2), cmocka_unit_test(test_new_file),
+        cmocka_unit_test(test_refused),        cmocka_unit_test(test_backfill),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
 
 static int one_more_project(struct kit_job *j, struct store *s, struct err *e)
 {
-    return control_create_project(s, slice_cstr(j->arg), SLICE(""), KIT_NOW, e);
+    return control_create_project(s, slice_cstr(j->arg), SLICE(""), NULL, KIT_NOW, e);
 }
 
 /* So many events of a project, received at a time. */

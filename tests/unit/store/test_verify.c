@@ -36,7 +36,7 @@ static void a_good_database(void **state)
 {
     struct fixture *f = *state;
     struct listing before = fixture_list(f);
-    assert_int_equal(fixture_verify(f), 0);
+    fixture_verified(f);
     assert_int_equal(f->result.violations, 0);
     assert_false(f->result.absent);
     assert_false(f->result.live);
@@ -56,19 +56,19 @@ static void nothing_to_check(void **state)
     struct fixture *f = *state;
     char path[FIXTURE_PATH];
     fixture_remove(f, "");
-    assert_int_equal(fixture_verify(f), 0);
+    fixture_verified(f);
     assert_true(f->result.absent);
     assert_int_equal(f->result.violations, 0);
     /* Made, but not a byte written. */
     fixture_path(f, "", path);
     fixture_write(path, "", 0);
-    assert_int_equal(fixture_verify(f), 0);
+    fixture_verified(f);
     assert_true(f->result.absent);
     /* Its first page written, and nothing in it. */
     struct sqlite3 *db = fixture_db(f);
     fixture_sql(db, "PRAGMA journal_mode=WAL");
     fixture_close(db);
-    assert_int_equal(fixture_verify(f), 0);
+    fixture_verified(f);
     assert_true(f->result.absent);
     assert_int_equal(f->result.violations, 0);
 }
@@ -83,7 +83,7 @@ static void odd_names(void **state)
     (void)snprintf(odd, sizeof odd, "%s/a?b#c%%41 d", f->root);
     assert_int_equal(rename(f->data, odd), 0);
     memcpy(f->data, odd, sizeof odd);
-    assert_int_equal(fixture_verify(f), 0);
+    fixture_verified(f);
     assert_int_equal(f->result.violations, 0);
     assert_int_equal(f->result.events, 4);
     memset(text, 'x', sizeof text);
@@ -163,6 +163,12 @@ static const struct {
      "rejected 2: there is no project 9"},
     {"UPDATE keys SET project = 9 WHERE id = 2", "key 2: there is no project 9"},
     {"INSERT INTO delivery_state VALUES(9, 1)", "delivery state: there is no project 9"},
+    {"INSERT INTO artifact_projects VALUES(9, 'directory', '/x')",
+     "artifact destination of project 9: there is no project 9"},
+    {"INSERT INTO artifact_projects VALUES(1, 'odd', '/x')",
+     "artifact destination of project 1: no such sink"},
+    {"INSERT INTO artifact_projects VALUES(1, 'directory', 'x')",
+     "artifact destination of project 1: its directory is no absolute path"},
     {"UPDATE keys SET hash = x'00' WHERE id = 1", "key 1: its hash has 1 bytes"},
     {"UPDATE keys SET kind = 'odd' WHERE id = 1", "key 1: no such kind"},
     {"UPDATE keys SET text = NULL WHERE id = 1", "key 1: only public keys are kept in clear"},
@@ -172,8 +178,8 @@ static const struct {
      "schema: trigger events_removed is missing or not as it should be"},
     {"DROP INDEX keys_project", "schema: index keys_project is missing or not as it should be"},
     {"CREATE TABLE zoo(x)", "schema: table zoo is not ours"},
-    {"PRAGMA user_version=3", "schema version 3; this program knows 1 to 2"},
-    {"PRAGMA user_version=0", "schema version 0; this program knows 1 to 2"},
+    {"PRAGMA user_version=4", "schema version 4; this program knows 1 to 3"},
+    {"PRAGMA user_version=0", "schema version 0; this program knows 1 to 3"},
     {"PRAGMA application_id=7", "tallyman.sqlite is another program's database"},
 };
 
@@ -186,7 +192,7 @@ static void each_invariant(void **state)
         fixture_triggers(db, false);
         fixture_sql(db, breaks[i].sql);
         fixture_close(db);
-        assert_int_equal(fixture_verify(f), 0);
+        fixture_verified(f);
         fixture_same_lines(f->told, breaks[i].told);
     }
 }
@@ -200,7 +206,7 @@ static void an_event_without_project(void **state)
                     "DELETE FROM project_counters WHERE project = 2;"
                     "DELETE FROM receipts WHERE event_id = 4");
     fixture_close(db);
-    assert_int_equal(fixture_verify(f), 0);
+    fixture_verified(f);
     fixture_same_lines(f->told, "event 2: there is no project 2\n"
                                 "receipt of event 2: there is no project 2");
 }
@@ -213,7 +219,7 @@ static void too_many_to_tell(void **state)
     fixture_sql(db, "WITH RECURSIVE n(i) AS (SELECT 1000 UNION ALL SELECT i+1 FROM n WHERE"
                     " i < 7999) INSERT INTO delivery_ready SELECT 1, i FROM n");
     fixture_close(db);
-    assert_int_equal(fixture_verify(f), 0);
+    fixture_verified(f);
     assert_int_equal(f->result.violations, 7000); /* more than one slice */
     assert_int_equal(f->lines, 101);
     assert_non_null(strstr(f->told, "6900 more of these: differences of delivery_ready\n"));
@@ -227,16 +233,17 @@ static void a_version_before(void **state)
                     "DROP TRIGGER events_added; DROP TRIGGER events_removed;"
                     "DROP TRIGGER quarantine_added; DROP TRIGGER quarantine_removed;"
                     "DROP TABLE receipts_recent; DROP TABLE delivery_ready;"
-                    "DROP TABLE project_counters; DELETE FROM meta; PRAGMA user_version=1");
+                    "DROP TABLE project_counters; DROP TABLE artifact_projects; DELETE FROM meta;"
+                    "PRAGMA user_version=1");
     fixture_close(db);
-    assert_int_equal(fixture_verify(f), 0);
+    fixture_verified(f);
     fixture_same_lines(f->told, "");
     assert_int_equal(f->result.events, 4);
     assert_int_equal(f->result.receipts, 6);
     db = fixture_db(f);
     fixture_sql(db, "DELETE FROM receipts WHERE event_id = 6");
     fixture_close(db);
-    assert_int_equal(fixture_verify(f), 0);
+    fixture_verified(f);
     fixture_same_lines(f->told, "event 6: no receipt has its id");
 }
 
@@ -248,12 +255,12 @@ static void not_yet_filled(void **state)
     struct err e;
     fixture_sql(db, "DELETE FROM meta; DELETE FROM delivery_ready; DELETE FROM project_counters");
     fixture_close(db);
-    assert_int_equal(fixture_verify(f), 0);
+    fixture_verified(f);
     fixture_same_lines(f->told, "");
     db = fixture_db(f);
     assert_int_equal(schema_backfill(db, &e), 0);
     fixture_close(db);
-    assert_int_equal(fixture_verify(f), 0);
+    fixture_verified(f);
     fixture_same_lines(f->told, "");
 }
 
@@ -290,10 +297,10 @@ static void cut_short(void **state)
     char wal[FIXTURE_PATH];
     fixture_path(f, "-wal", wal);
     fixture_write(wal, "something", 9);
-    assert_int_equal(fixture_verify(f), 0);
+    fixture_verified(f);
     fixture_same_lines(f->told, "tallyman.sqlite is empty, but there is a WAL beside it");
     fixture_remove(f, "");
-    assert_int_equal(fixture_verify(f), 0);
+    fixture_verified(f);
     fixture_same_lines(f->told, "tallyman.sqlite is missing, but there is a WAL beside it");
 }
 
@@ -304,17 +311,17 @@ static void rollback_journals(void **state)
     unsigned char head[512] = {0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7};
     fixture_path(f, "-journal", path);
     fixture_write(path, head, sizeof head); /* of an empty database: its making was cut off */
-    assert_int_equal(fixture_verify(f), 0);
+    fixture_verified(f);
     assert_true(f->result.absent);
     head[19] = 5;
     fixture_write(path, head, sizeof head);
-    assert_int_equal(fixture_verify(f), 0);
+    fixture_verified(f);
     assert_false(f->result.absent);
     fixture_same_lines(f->told, "tallyman.sqlite-journal is a rollback journal that must be played "
                                 "back; a start does that");
     head[0] = 0; /* ended: nothing to play back */
     fixture_write(path, head, sizeof head);
-    assert_int_equal(fixture_verify(f), 0);
+    fixture_verified(f);
     assert_false(f->result.absent);
     fixture_same_lines(f->told, "");
 }
@@ -324,7 +331,7 @@ static void rollback_journals(void **state)
 static void without_the_wal_it_would_be_wrong(struct fixture *f)
 {
     struct listing before = fixture_list(f);
-    assert_int_equal(fixture_verify(f), 0);
+    fixture_verified(f);
     fixture_same_lines(f->told, "");
     assert_int_equal(f->result.events, 5); /* the fifth is in the WAL alone */
     struct listing after = fixture_list(f);
@@ -361,7 +368,7 @@ static void beside_a_busy_server(void **state)
     uint64_t events = 0;
     unsigned grew = 0;
     for (int i = 0; i < 40; i++) {
-        assert_int_equal(fixture_verify(f), 0);
+        fixture_verified(f);
         fixture_same_lines(f->told, "");
         assert_true(f->result.live);
         grew += f->result.receipts > events;
@@ -369,7 +376,7 @@ static void beside_a_busy_server(void **state)
     }
     assert_true(grew > 1);
     fixture_kill(f, child);
-    assert_int_equal(fixture_verify(f), 0);
+    fixture_verified(f);
     fixture_same_lines(f->told, "");
     assert_false(f->result.live);
 }
@@ -383,7 +390,7 @@ static void servers_come_and_go(void **state)
         pid_t child = fixture_server(f, SERVER_BRIEF);
         int status = 0;
         while (waitpid(child, &status, WNOHANG) == 0) {
-            assert_int_equal(fixture_verify(f), 0);
+            fixture_verified(f);
             fixture_same_lines(f->told, "");
             live += f->result.live;
         }
@@ -414,17 +421,73 @@ static void time_is_limited_beside_a_server(void **state)
     pid_t child = fixture_server(f, SERVER_ONE_EVENT);
     fixture_wait(f);
     os_install(&hasty);
-    assert_int_equal(fixture_verify(f), 0);
+    fixture_verified(f);
     os_install(NULL);
     fixture_same_lines(f->told, "");
     assert_true(f->result.live);
     assert_true(f->result.partial);
     fixture_kill(f, child);
     os_install(&hasty);
-    assert_int_equal(fixture_verify(f), 0);
+    fixture_verified(f);
     os_install(NULL);
     fixture_same_lines(f->told, "");
     assert_false(f->result.partial);
+}
+
+/* ---- an index that is just being changed ---- */
+
+/* The index begins with its header, twice; behind that are nBackfill and the read marks. */
+#define HEADER_BYTES 48
+#define MARKS_AT     (2 * HEADER_BYTES + 8) /* the first mark is always 0 */
+#define MARKS_BYTES  16
+#define STOPPED_MS   400
+#define FOR_GOOD_MS  60000
+
+static const struct {
+    off_t at;
+    size_t n;
+} changes[] = {
+    {0, HEADER_BYTES},            /* the second copy of the header is written, the first not yet */
+    {HEADER_BYTES, HEADER_BYTES}, /* the other way round */
+    {MARKS_AT, MARKS_BYTES},      /* the log has begun anew, its read marks have not */
+};
+
+/* A server that a busy machine stops in the midst of a change: verify waits until it goes on. */
+static void a_server_stopped_in_a_change(void **state)
+{
+    struct fixture *f = *state;
+    pid_t child = fixture_server(f, SERVER_ONE_EVENT);
+    fixture_wait(f);
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        pid_t other = fixture_scribble(f, changes[i].at, changes[i].n, STOPPED_MS);
+        fixture_verified(f);
+        fixture_await(other);
+        fixture_same_lines(f->told, "");
+        assert_true(f->result.live);
+        assert_int_equal(f->result.events, 5);
+    }
+    fixture_kill(f, child);
+}
+
+/* One that never goes on: said after a while, with the reason. */
+static void a_server_stopped_for_good(void **state)
+{
+    struct fixture *f = *state;
+    struct os_table hasty = os_real;
+    hasty.clock_mono_ns = hasty_clock;
+    pid_t child = fixture_server(f, SERVER_ONE_EVENT);
+    fixture_wait(f);
+    pid_t other = fixture_scribble(f, MARKS_AT, MARKS_BYTES, FOR_GOOD_MS);
+    os_install(&hasty);
+    int r = fixture_verify(f);
+    os_install(NULL);
+    assert_int_equal(r, ERR_IO);
+    assert_non_null(strstr(f->e.text, "in use and could not be read: "));
+    assert_non_null(strstr(f->e.text, "SQLite code"));
+    assert_string_equal(f->told, "");
+    assert_int_equal(kill(other, SIGKILL), 0);
+    assert_int_equal(waitpid(other, NULL, 0), other);
+    fixture_kill(f, child);
 }
 
 /* ---- faults ---- */
@@ -487,6 +550,8 @@ int main(void)
         T(beside_a_busy_server),
         T(servers_come_and_go),
         T(time_is_limited_beside_a_server),
+        T(a_server_stopped_in_a_change),
+        T(a_server_stopped_for_good),
         T(a_failed_call_is_no_damage),
     };
 #undef T

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <sqlite3.h>
@@ -250,6 +251,18 @@ FIXTURE_MAY int fixture_verify(struct fixture *f)
     return fixture_verify_at(f, f->data);
 }
 
+/* It could look, whatever it found. */
+#define fixture_verified(f) fixture_verified_at((f), __FILE__, __LINE__)
+
+FIXTURE_MAY void fixture_verified_at(struct fixture *f, const char *file, int line)
+{
+    int r = fixture_verify(f);
+    if (r != 0) {
+        print_error("verify: %d, %s\n", r, f->e.text);
+        _fail(file, line);
+    }
+}
+
 /* Exactly these lines, in this order (the last without its newline). */
 FIXTURE_MAY void fixture_same_lines(const char *told, const char *wanted)
 {
@@ -342,6 +355,44 @@ FIXTURE_MAY void fixture_kill(struct fixture *f, pid_t child)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFSIGNALED(status));
     fixture_close_ready(f);
+}
+
+/* A process that overwrites bytes of the WAL's index, as a server does in the midst of a change, and
+ * puts them back after hold_ms; it returns when they are overwritten. (A process of its own: a
+ * descriptor that this one closes would take its locks with it.) */
+FIXTURE_MAY pid_t fixture_scribble(const struct fixture *f, off_t at, size_t n, unsigned hold_ms)
+{
+    char path[FIXTURE_PATH];
+    unsigned char kept[64];
+    unsigned char junk[64];
+    int ends[2];
+    char c;
+    assert_true(n <= sizeof kept);
+    fixture_path(f, "-shm", path);
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        int fd = open(path, O_RDWR);
+        memset(junk, 0x7f, sizeof junk);
+        if (fd < 0 || pread(fd, kept, n, at) != (ssize_t)n ||
+            pwrite(fd, junk, n, at) != (ssize_t)n || write(ends[1], "r", 1) != 1) {
+            _exit(3);
+        }
+        (void)poll(NULL, 0, (int)hold_ms);
+        _exit(pwrite(fd, kept, n, at) == (ssize_t)n ? 0 : 3);
+    }
+    assert_int_equal(read(ends[0], &c, 1), 1);
+    assert_int_equal(close(ends[0]), 0);
+    assert_int_equal(close(ends[1]), 0);
+    return child;
+}
+
+FIXTURE_MAY void fixture_await(pid_t child)
+{
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
 }
 
 /* ---- the model disk ---- */

@@ -1,0 +1,128 @@
+/* What the files of the artifact door share. */
+#ifndef DOOR_ARTIFACT_INTERNAL_H
+#define DOOR_ARTIFACT_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "door/artifact/artifact.h"
+#include "door/artifact/head.h"
+#include "door/artifact/registry.h"
+#include "store/control.h"
+
+#define LOW_SPACE_RETRY_S 60
+
+struct cleaner {
+    pthread_t thread;
+    pthread_mutex_t lock; /* of stop; no other is taken under it */
+    pthread_cond_t wake;
+    bool running, stop;
+    /* Of the last round. */
+    _Atomic uint64_t partial_uploads, partial_bytes;
+    atomic_bool scanned;
+};
+
+struct artifact {
+    struct artifact_options options; /* its texts are borrowed for the door's life */
+    struct uploads *uploads;
+    struct control *control; /* loop thread; NULL: not open */
+    struct registry registry;
+    atomic_bool low_space; /* at the last look */
+    struct cleaner cleaner;
+};
+
+/* What goes back to the client: filled by the thread of the request, sent by the loop. */
+struct outcome {
+    int code;        /* 0: good */
+    unsigned status; /* of the answer; 0: as the code has it */
+    char text[UPLOAD_REASON_MAX];
+    bool has_offset; /* Upload-Offset */
+    uint64_t offset;
+    int64_t expires_ms;     /* Upload-Expires; 0: none */
+    unsigned retry_after_s; /* 0: none */
+    bool accepted;          /* receipt is there: Artifact-Receipt */
+    struct receipt receipt;
+};
+
+/* One request that has a thread. Lives in the request's arena. */
+struct op {
+    struct artifact *a;
+    struct holder holder; /* id: of the path */
+    /* POST: what is to be made. HEAD: what was found. */
+    struct upload_info info;
+    bool has_info;
+    bool head;           /* HEAD, not the receipt's route */
+    bool location;       /* its id is synced: Location may be told */
+    uint64_t body_bytes; /* of the POST; UINT64_MAX: chunked */
+    uint64_t offset;     /* Upload-Offset of the PATCH */
+    struct outcome out;
+    void (*work)(void *ctx, struct http_body *body);
+};
+
+/* ---- artifact.c ---- */
+/* NULL: no memory (it is answered). id: of the path, checked; NULL for a POST. */
+struct op *op_new(struct artifact *a, struct http_request *req, const char *id);
+/* Runs it on a thread; answers 503 when there is none. */
+void op_start(struct op *op, struct http_request *req,
+              void (*work)(void *ctx, struct http_body *body), http_fn *done);
+
+/* ---- create.c, append.c, ask.c: from the checked method on ---- */
+void artifact_create(struct artifact *a, struct http_request *req, const struct tus_head *h);
+void artifact_append(struct artifact *a, struct http_request *req, const struct tus_head *h,
+                     const char *id);
+void artifact_head(struct artifact *a, struct http_request *req, const char *id);
+void artifact_receipt(struct artifact *a, struct http_request *req, const char *id);
+
+/* ---- receive.c: on the request's thread ---- */
+/* Takes the body into u, which the holder has open and written to its synced offset; at its end
+ * syncs, and accepts when all is there. Fills op->out. Returns how the body ended: 0, or the code of
+ * http_body_read. */
+int artifact_receive(struct op *op, struct upload *u, struct http_body *body);
+
+/* ---- find.c: on the request's thread ---- */
+#define FOUND_ACCEPTED 1
+/* What there is of the id. 0: an upload without a receipt, op->info is filled. FOUND_ACCEPTED:
+ * op->out has the receipt. Else a code, and op->out is the answer. */
+int find_upload(struct op *op) MUST_CHECK;
+/* Opens it, held: the holder is told. Else a code, and op->out is the answer. */
+int find_open(struct op *op, struct upload **u) MUST_CHECK;
+/* All bytes are there: accepts. 0 with the receipt in out; else out is the answer to a request that
+ * brought the last byte. */
+int find_accept(struct upload *u, struct outcome *out) MUST_CHECK;
+/* What may be said of the offset of an upload without receipt: never its length. */
+uint64_t find_offset(const struct upload *u);
+
+/* ---- space.c ---- */
+/* 0, or ERR_LOW_SPACE with the status and the text in out. Makes one or two statfs calls. */
+int space_check(struct artifact *a, struct outcome *out) MUST_CHECK;
+/* The same without an answer, for status. */
+void space_look(struct artifact *a);
+
+/* ---- cleaner.c ---- */
+void cleaner_init(struct cleaner *c);
+void cleaner_destroy(struct cleaner *c); /* stopped */
+int cleaner_start(struct artifact *a, struct err *e) MUST_CHECK;
+void cleaner_stop(struct artifact *a);
+/* One round: stale uploads go, interrupted acceptances are finished. */
+void cleaner_round(struct artifact *a);
+/* Newest change of the upload's files, Unix time; 0: there are none. */
+int64_t cleaner_activity_ms(const struct artifact *a, const char *id);
+
+/* ---- answer.c ---- */
+void outcome_fail(struct outcome *out, int code, const char *text);
+/* Of a failure of the disk: the client hears `text` only, the log what happened. */
+void outcome_broken(struct outcome *out, const char *id, const struct err *e, const char *text);
+void outcome_accept(struct outcome *out, const struct receipt *r);
+/* Upload-Expires of an upload that was just touched. */
+int64_t expires_from(const struct artifact *a, int64_t activity_ms);
+/* Answers a tus request. good: the status of success, with the headers that were added before. */
+void answer_tus(struct http_request *req, const struct outcome *out, unsigned good);
+/* A tus refusal on the loop, before any work. */
+void answer_refuse(struct http_request *req, const struct err *e);
+/* 405 for a method that only the override names. */
+void answer_method(struct http_request *req, const char *allow);
+/* The form of a time in HTTP headers: "Mon, 30 Nov 2026 09:00:00 GMT". */
+#define HTTP_DATE_LEN 29
+void http_date_text(char out[HTTP_DATE_LEN + 1], int64_t ms);
+
+#endif

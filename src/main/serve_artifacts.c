@@ -1,0 +1,146 @@
+/* The issuer is written into every receipt for good. Who listens on this machine only and sets none
+ * gets the address that it listens on; who listens beyond it must choose, and until then the door
+ * makes no uploads (spec/artifacts.md, decisions).
+ *
+ * Power failure, kill -9: the delivery process sees the end of our pipe and ends. What it had not
+ * recorded it finds again at its next start. */
+#include "main/serve_artifacts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/ensure.h"
+#include "base/log.h"
+#include "os/os.h"
+
+/* HOST:PORT names this machine alone; so does the Unix socket. */
+static bool is_local(const char *listen)
+{
+    struct slice s = slice_cstr(listen);
+    return s.len == 0 || slice_starts(s, SLICE("127.")) || slice_starts(s, SLICE("[::1]:")) ||
+           slice_starts(s, SLICE("localhost:"));
+}
+
+static void choose_issuer(struct artifacts *a)
+{
+    const struct config *c = a->config;
+    const char *colon = strrchr(c->listen, ':');
+    int host = colon == NULL ? 0 : (int)(colon - c->listen);
+    if (c->issuer[0] != '\0') {
+        (void)snprintf(a->issuer, sizeof a->issuer, "%s", c->issuer);
+    } else if (!is_local(c->listen)) {
+        log_line(LOG_WARN, "serve",
+                 "issuer is not set, and we listen beyond this machine: uploads are refused, since "
+                 "every receipt would name nobody");
+    } else if (c->listen[0] == '\0') {
+        (void)snprintf(a->issuer, sizeof a->issuer, "http://localhost");
+    } else if (strcmp(colon == NULL ? "" : colon, ":0") == 0) {
+        (void)snprintf(a->issuer, sizeof a->issuer, "http://%.*s", host, c->listen);
+    } else {
+        (void)snprintf(a->issuer, sizeof a->issuer, "http://%s", c->listen);
+    }
+}
+
+int artifacts_open(struct artifacts *a, const struct config *c, struct store *store, struct err *e)
+{
+    *a = (struct artifacts){.config = c};
+    choose_issuer(a);
+    const struct artifact_options options = {.data = c->data,
+                                             .issuer = a->issuer,
+                                             .public_url = c->public_url,
+                                             .upload_bytes_max = c->upload_bytes_max,
+                                             .min_free_bytes = c->min_free_bytes,
+                                             .low_space_status = (unsigned)c->low_space_status,
+                                             .retention_ms = c->partial_upload_retention_ms,
+                                             .uploads_max = (unsigned)c->uploads_max};
+    return artifact_new(&options, store, &a->door, e);
+}
+
+static int start_deliver(struct artifacts *a, struct err *e)
+{
+    static char name[] = "tallyman";
+    static char verb[] = "deliver";
+    static char data[] = "--data";
+    static char parent[] = "--parent-fd";
+    static char parent_fd[] = "3";
+    static_assert(CHILD_PARENT_FD == 3, "parent_fd says so");
+    int r = os_program(a->program, sizeof a->program);
+    if (r != 0) {
+        return err_os(e, r, "find the program", "/proc/self/exe");
+    }
+    a->argv[0] = name;
+    a->argv[1] = verb;
+    a->argv[2] = data;
+    a->argv[3] = (char *)(uintptr_t)a->config->data; /* execve's vector is not const; it is not
+                                                        written to */
+    a->argv[4] = parent;
+    a->argv[5] = parent_fd;
+    child_init(&a->child, a->program, a->argv);
+    child_tick(&a->child);
+    a->watching = true;
+    return 0;
+}
+
+int artifacts_start(struct artifacts *a, struct http_server *server, struct err *e)
+{
+    int r = artifact_start(a->door, server, e);
+    if (r != 0) {
+        return r;
+    }
+    if (!a->config->deliver) {
+        log_line(LOG_INFO, "serve",
+                 "deliver is off: accepted files wait for `tallyman deliver --data %s`",
+                 a->config->data);
+        return 0;
+    }
+    return start_deliver(a, e);
+}
+
+void artifacts_tick(struct artifacts *a)
+{
+    if (a->watching) {
+        child_tick(&a->child);
+    }
+}
+
+void artifacts_status(void *ctx, struct manage_artifacts *out)
+{
+    struct artifacts *a = ctx;
+    struct artifact_status st = {0};
+    artifact_get_status(a->door, &st);
+    *out = (struct manage_artifacts){.writers = st.writers,
+                                     .partial_uploads = st.partial_uploads,
+                                     .partial_bytes = st.partial_bytes,
+                                     .low_space = st.low_space,
+                                     .scanned = st.scanned};
+    if (!a->watching) {
+        (void)snprintf(out->deliver_state, sizeof out->deliver_state, "off");
+        (void)snprintf(out->deliver_detail, sizeof out->deliver_detail,
+                       "switched off (deliver = off)");
+        return;
+    }
+    (void)snprintf(out->deliver_state, sizeof out->deliver_state, "%s",
+                   child_state_name(a->child.state));
+    out->deliver_restarts = a->child.restarts;
+    if (a->child.last_exit[0] != '\0') {
+        (void)snprintf(out->deliver_detail, sizeof out->deliver_detail, "last end: %s",
+                       a->child.last_exit);
+    }
+}
+
+void artifacts_stop(struct artifacts *a)
+{
+    if (a->watching) {
+        child_end(&a->child);
+        a->watching = false;
+    }
+    if (a->door != NULL) {
+        artifact_stop(a->door);
+    }
+}
+
+void artifacts_close(struct artifacts *a)
+{
+    artifact_free(a->door);
+    a->door = NULL;
+}

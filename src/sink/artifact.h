@@ -1,0 +1,70 @@
+/* artifact: the narrow interface between the runner of deliveries (main/deliver) and the adapters
+ * that know one kind of destination each.
+ *
+ * The runner decides what is due and keeps the states; an adapter is given one sealed package,
+ * brings its files to one place under their remote names, and says in a verdict how that went. It
+ * keeps no state between calls, so whatever a crash interrupts is simply asked again: finding what
+ * is there already is the adapter's first step, always. It never replaces or removes anything at
+ * the destination but its own temporary name, and opens local files for reading only.
+ *
+ * One call at a time, on the runner's thread; a call blocks for as long as the files take. */
+#ifndef SINK_ARTIFACT_H
+#define SINK_ARTIFACT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define ARTIFACT_PIECE_BYTES (1u << 20)
+#define ARTIFACT_TEXT_MAX    1000
+#define ARTIFACT_WAY_OUT_MAX 200
+
+/* X(name): adapters; each is a `struct artifact_adapter artifact_NAME` in a file of its own. */
+#define ARTIFACT_ADAPTERS(X) X(directory)
+
+struct artifact_file {
+    const char *name; /* remote, below the identifier: one plain file name */
+    const char *path; /* local */
+    uint64_t size;
+    const char *md5;  /* 32 lower-case hex digits, as the rest */
+    const char *sha1; /* 40 */
+};
+
+struct artifact_job {
+    const char *package_id; /* 64 hex digits */
+    const char *place;      /* of the sink: a directory, an endpoint with its bucket, ... */
+    const char *identifier; /* the folder, item or prefix at that place */
+    const struct artifact_file *file;
+    unsigned file_count;
+    void *piece; /* ARTIFACT_PIECE_BYTES for the adapter's use during the call */
+    /* True when the process is to end: the adapter gives up between two pieces. */
+    bool (*stopping)(void *ctx);
+    void *ctx;
+};
+
+enum artifact_outcome {
+    ARTIFACT_SENT,     /* send: all files are there, durably as far as the destination can tell */
+    ARTIFACT_VERIFIED, /* and their sizes and digests were read back from it and are ours */
+    ARTIFACT_RETRY,    /* it may work later; text */
+    ARTIFACT_PARKED,   /* only a person can help; text, way_out */
+    ARTIFACT_STOPPED   /* given up because of stopping; nothing of ours is left half done */
+};
+
+struct artifact_verdict {
+    enum artifact_outcome outcome;
+    uint64_t bytes; /* that were brought to the destination by this call */
+    char text[ARTIFACT_TEXT_MAX];
+    char way_out[ARTIFACT_WAY_OUT_MAX];
+};
+
+struct artifact_adapter {
+    const char *name; /* as in artifact_projects.sink */
+    /* SENT, or VERIFIED when all was there already and proven; RETRY, PARKED, STOPPED. */
+    void (*send)(const struct artifact_job *job, struct artifact_verdict *out);
+    /* After SENT, at any later time: VERIFIED, RETRY (it is then sent again), PARKED, STOPPED. */
+    void (*verify)(const struct artifact_job *job, struct artifact_verdict *out);
+};
+
+/* NULL: this program has no such adapter. */
+const struct artifact_adapter *artifact_adapter(const char *name);
+
+#endif

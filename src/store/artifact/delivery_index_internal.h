@@ -1,0 +1,84 @@
+/* The inside of delivery_index: shared by delivery_index.c (opening) and delivery_change.c and
+ * delivery_next.c (statements). */
+#ifndef STORE_ARTIFACT_DELIVERY_INDEX_INTERNAL_H
+#define STORE_ARTIFACT_DELIVERY_INDEX_INTERNAL_H
+
+#include "store/artifact/delivery_index.h"
+#include "store/db.h"
+
+#define INDEX_DUE "state IN ('pending', 'sent', 'retry_wait')"
+
+/* X(symbol, text). Parameters: ?1 package, object or name, ?2 sink, ?3 now, ?4 due, ?5 text, ?6 way
+ * out; others where the text says so. */
+#define INDEX_STATEMENTS(X)                                                                      \
+    X(BEGIN, "BEGIN IMMEDIATE")                                                                  \
+    X(COMMIT, "COMMIT")                                                                          \
+    X(ROLLBACK, "ROLLBACK")                                                                      \
+    X(HAS, "SELECT 1 FROM artifacts WHERE object_id = ?1")                                       \
+    X(ADD_ARTIFACT, "INSERT INTO artifacts(object_id, project, filename, checksum, size_bytes,"  \
+                    " accepted_at) VALUES(?1, ?2, ?3, ?4, ?5, ?6)")                              \
+    X(ADD_PACKAGE, "INSERT INTO packages(package_id, project, packager, state, member_count,"    \
+                   " size_bytes, next_build_ms, created_at, updated_at)"                         \
+                   " VALUES(?1, ?2, 'identity', 'building', 1, ?5, ?4, ?3, ?3)")                 \
+    X(ADD_MEMBER, "INSERT INTO package_members(package_id, ordinal, object_id, offset_bytes,"    \
+                  " size_bytes, checksum) VALUES(?1, 1, ?2, 0, ?3, ?4)")                         \
+    X(SKIP, "INSERT INTO skipped(name, reason, seen_at) VALUES(?1, ?5, ?3)"                      \
+            " ON CONFLICT DO NOTHING")                                                           \
+    X(SKIP_NO_MORE, "DELETE FROM skipped WHERE name = ?1")                                       \
+    X(BUILD_PROJECT, "SELECT project FROM packages WHERE state = 'building' AND project > ?1"    \
+                     " ORDER BY project LIMIT 1")                                                \
+    X(SEND_PROJECT, "SELECT project FROM deliveries WHERE " INDEX_DUE " AND project > ?1"        \
+                    " ORDER BY project LIMIT 1")                                                 \
+    X(BUILD_HEAD, "SELECT next_build_ms, package_id, build_attempts FROM packages"               \
+                  " WHERE state = 'building' AND project = ?1"                                   \
+                  " ORDER BY next_build_ms, package_id LIMIT 1")                                 \
+    X(SEND_HEAD, "SELECT next_attempt_ms, package_id, attempts, state FROM deliveries"           \
+                 " WHERE " INDEX_DUE " AND project = ?1"                                         \
+                 " ORDER BY next_attempt_ms, package_id LIMIT 1")                                \
+    X(ARTIFACT, "SELECT a.object_id, a.project, a.filename, a.checksum, a.size_bytes,"           \
+                " a.accepted_at FROM package_members m JOIN artifacts a"                         \
+                " ON a.object_id = m.object_id WHERE m.package_id = ?1 AND m.ordinal = 1")       \
+    X(PLAN, "SELECT plan FROM packages WHERE package_id = ?1 AND state = 'sealed'")              \
+    X(SEAL, "UPDATE packages SET state = 'sealed', plan = ?5, sealed_at = ?3, updated_at = ?3,"  \
+            " build_error = '', way_out = '' WHERE package_id = ?1 AND state = 'building'")      \
+    X(SEAL_SEND, "INSERT INTO deliveries(package_id, sink, project, state, next_attempt_ms,"     \
+                 " updated_at) SELECT package_id, ?2, project, 'pending', ?4, ?3 FROM packages"  \
+                 " WHERE package_id = ?1")                                                       \
+    X(BUILD_RETRY, "UPDATE packages SET build_attempts = build_attempts + 1, updated_at = ?3,"   \
+                   " next_build_ms = ?4, build_error = ?5"                                       \
+                   " WHERE package_id = ?1 AND state = 'building'")                              \
+    X(BUILD_PARK, "UPDATE packages SET state = 'blocked', build_attempts = build_attempts + 1,"  \
+                  " updated_at = ?3, build_error = ?5, way_out = ?6"                             \
+                  " WHERE package_id = ?1 AND state = 'building'")                               \
+    X(CLAIM, "UPDATE deliveries SET state = 'sending', attempts = attempts + 1, updated_at = ?3" \
+             " WHERE package_id = ?1 AND sink = ?2 AND state IN ('pending', 'retry_wait')")      \
+    X(SENT, "UPDATE deliveries SET state = 'sent', sent_at = ?3, updated_at = ?3,"               \
+            " next_attempt_ms = ?4, last_error = '', way_out = ''"                               \
+            " WHERE package_id = ?1 AND sink = ?2 AND state = 'sending'")                        \
+    X(VERIFIED, "UPDATE deliveries SET state = 'verified', sent_at = ifnull(sent_at, ?3),"       \
+                " verified_at = ?3, updated_at = ?3, last_error = '', way_out = ''"              \
+                " WHERE package_id = ?1 AND sink = ?2 AND state IN ('sending', 'sent')")         \
+    X(RETRY, "UPDATE deliveries SET state = 'retry_wait', next_attempt_ms = ?4,"                 \
+             " last_error = ?5, way_out = '', updated_at = ?3"                                   \
+             " WHERE package_id = ?1 AND sink = ?2 AND state IN ('sending', 'sent')")            \
+    X(PARK, "UPDATE deliveries SET state = 'parked', last_error = ?5, way_out = ?6,"             \
+            " updated_at = ?3"                                                                   \
+            " WHERE package_id = ?1 AND sink = ?2 AND state IN ('sending', 'sent')")
+
+enum index_statement {
+#define X(sym, text) INDEX_##sym,
+    INDEX_STATEMENTS(X)
+#undef X
+        INDEX_STATEMENT_COUNT
+};
+
+struct delivery_index {
+    struct sqlite3 *db;
+    struct sqlite3_stmt *st[INDEX_STATEMENT_COUNT];
+};
+
+/* Runs a statement whose parameters are bound; changed: it must have changed exactly one row. */
+int index_run(struct delivery_index *ix, enum index_statement which, bool changed, const char *what,
+              struct err *e) MUST_CHECK;
+
+#endif

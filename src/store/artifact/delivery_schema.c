@@ -1,0 +1,106 @@
+/* delivery_schema: the tables of delivery.sqlite.
+ *
+ *   artifacts        one row for each receipt whose .info is there
+ *   packages         identity: one a receipt. building -> sealed (with its plan); building -> blocked
+ *   package_members  which artifacts are in it, and where
+ *   deliveries       a sealed package at a sink; delivery.h has the states
+ *   skipped          names in receipts/ that were left out, so that each is logged once
+ *
+ * All are STRICT and none is the only place of anything: the head comment of delivery_index.c says
+ * where each fact comes back from.
+ *
+ * Power failure: tables and version are made in one transaction. Answers: a newer version, another
+ * program's file, a broken one, no space. */
+#include "store/artifact/delivery_schema.h"
+
+#include "base/ensure.h"
+#include "base/log.h"
+#include "store/artifact/delivery.h"
+
+static const char version_1[] =
+    "CREATE TABLE artifacts(object_id TEXT PRIMARY KEY, project TEXT NOT NULL,"
+    " filename TEXT NOT NULL, checksum TEXT NOT NULL, size_bytes INTEGER NOT NULL,"
+    " accepted_at INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE packages(package_id TEXT PRIMARY KEY, project TEXT NOT NULL,"
+    " packager TEXT NOT NULL CHECK(packager = 'identity'),"
+    " state TEXT NOT NULL CHECK(state IN ('building', 'sealed', 'blocked')),"
+    " member_count INTEGER NOT NULL, size_bytes INTEGER NOT NULL, plan TEXT,"
+    " build_attempts INTEGER NOT NULL DEFAULT 0, next_build_ms INTEGER NOT NULL,"
+    " build_error TEXT NOT NULL DEFAULT '', way_out TEXT NOT NULL DEFAULT '',"
+    " created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL, sealed_at INTEGER,"
+    " CHECK((state = 'sealed') = (plan IS NOT NULL)),"
+    " CHECK((state = 'sealed') = (sealed_at IS NOT NULL))) STRICT, WITHOUT ROWID;"
+    "CREATE INDEX packages_due ON packages(project, next_build_ms, package_id)"
+    " WHERE state = 'building';"
+    "CREATE INDEX packages_state ON packages(state);"
+    "CREATE TABLE package_members(package_id TEXT NOT NULL, ordinal INTEGER NOT NULL,"
+    " object_id TEXT NOT NULL UNIQUE, offset_bytes INTEGER NOT NULL, size_bytes INTEGER NOT NULL,"
+    " checksum TEXT NOT NULL, PRIMARY KEY(package_id, ordinal)) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE deliveries(package_id TEXT NOT NULL, sink TEXT NOT NULL, project TEXT NOT NULL,"
+    " state TEXT NOT NULL CHECK(state IN"
+    " ('pending', 'sending', 'sent', 'verified', 'retry_wait', 'parked')),"
+    " attempts INTEGER NOT NULL DEFAULT 0, next_attempt_ms INTEGER NOT NULL,"
+    " last_error TEXT NOT NULL DEFAULT '', way_out TEXT NOT NULL DEFAULT '',"
+    " updated_at INTEGER NOT NULL, sent_at INTEGER, verified_at INTEGER,"
+    " CHECK((state = 'verified') = (verified_at IS NOT NULL)),"
+    " PRIMARY KEY(package_id, sink)) STRICT, WITHOUT ROWID;"
+    "CREATE INDEX deliveries_due ON deliveries(project, next_attempt_ms, package_id, sink)"
+    " WHERE state IN ('pending', 'sent', 'retry_wait');"
+    "CREATE INDEX deliveries_state ON deliveries(state, next_attempt_ms);"
+    "CREATE TABLE skipped(name TEXT PRIMARY KEY, reason TEXT NOT NULL,"
+    " seen_at INTEGER NOT NULL) STRICT, WITHOUT ROWID;";
+
+int delivery_schema_check(struct sqlite3 *db, int64_t *version, struct err *e)
+{
+    int64_t application, tables;
+    int r = db_number(db, "PRAGMA user_version", 0, version, e);
+
+    if (r == 0) {
+        r = db_number(db, "PRAGMA application_id", 0, &application, e);
+    }
+    if (r == 0) {
+        r = db_number(db, "SELECT count(*) FROM sqlite_master", 0, &tables, e);
+    }
+    if (r < 0) {
+        return r;
+    }
+    if (tables == 0 ? application != 0 || *version != 0 : application != DELIVERY_APPLICATION_ID) {
+        return err_set(e, ERR_UNSUPPORTED, "%s is another program's database", DELIVERY_FILE);
+    }
+    if (*version < 0 || *version > DELIVERY_SCHEMA) {
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s has schema version %lld; this program knows up to %d", DELIVERY_FILE,
+                       (long long)*version, DELIVERY_SCHEMA);
+    }
+    return 0;
+}
+
+int delivery_schema_forward(struct sqlite3 *db, int64_t version, struct err *e)
+{
+    char set[96];
+    struct err ignored;
+    int r;
+
+    ensure(version >= 0);
+    ensure(version <= DELIVERY_SCHEMA);
+    if (version == DELIVERY_SCHEMA) {
+        return 0;
+    }
+    r = db_exec(db, "BEGIN IMMEDIATE", e);
+    if (r < 0) {
+        return r;
+    }
+    r = db_exec(db, version_1, e);
+    if (r == 0) {
+        sqlite3_snprintf((int)sizeof set, set, "PRAGMA application_id=%d; PRAGMA user_version=%d",
+                         DELIVERY_APPLICATION_ID, DELIVERY_SCHEMA);
+        r = db_exec(db, set, e);
+    }
+    if (r == 0) {
+        r = db_exec(db, "COMMIT", e);
+    }
+    if (r < 0 && sqlite3_get_autocommit(db) == 0 && db_exec(db, "ROLLBACK", &ignored) < 0) {
+        log_line(LOG_WARN, "deliver", "undo the making of tables: %s", ignored.text);
+    }
+    return r;
+}

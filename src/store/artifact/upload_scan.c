@@ -1,0 +1,322 @@
+/* Rounds over the folders, and removal.
+ *
+ * Removal goes in an order that can be taken up again: the upload becomes gone; its bytes and state
+ * go, synced; then ID.info and ID.gone. Cut at any point it is an upload that is gone, which
+ * expires again, or leavings without ID.info, which uploads_clean takes at the next start.
+ *
+ * What a round cannot read because a call failed is neither broken nor stale: it is left out of the
+ * round, which ends with that error after all others were seen. One bad file stops nothing.
+ *
+ * Answers: every failure. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/ensure.h"
+#include "base/log.h"
+#include "os/os.h"
+#include "store/artifact/upload_internal.h"
+
+/* ---- a round ---- */
+
+struct round {
+    struct uploads *us;
+    int (*each)(void *ctx, const struct upload_seen *seen);
+    void *ctx;
+    int stopped; /* what each returned */
+    int failed;  /* the first upload that could not be looked at */
+    struct err why;
+};
+
+/* The id when name is one with this suffix. */
+static bool id_of(const char *name, const char *suffix, char id[UPLOAD_ID_LEN + 1])
+{
+    size_t len = strlen(name);
+    size_t end = strlen(suffix);
+    return len == UPLOAD_ID_LEN + end && strcmp(name + UPLOAD_ID_LEN, suffix) == 0 &&
+           upload_id_copy(id, slice_of(name, UPLOAD_ID_LEN));
+}
+
+/* 1: it is there, 0: it is not; a negative code otherwise. */
+static int look(const char *path, struct os_stat *st, struct err *e)
+{
+    int r = os_stat(path, st);
+    if (r == -ENOENT) {
+        return 0;
+    }
+    return r < 0 ? err_os(e, r, "stat", path) : 1;
+}
+
+struct files {
+    bool there[4]; /* ID, .info, .state, .gone */
+    uint64_t length;
+    uint64_t newest_ms;
+    bool receipt;
+};
+
+static int look_at_files(struct uploads *us, const char *id, struct files *f, struct err *e)
+{
+    static const char *const suffixes[] = {"", ".info", ".state", ".gone"};
+    char path[UPLOADS_PATH_MAX];
+    struct os_stat st;
+    memset(f, 0, sizeof *f);
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
+        upload_path(us, path, id, suffixes[i]);
+        int r = look(path, &st, e);
+        if (r < 0) {
+            return r;
+        }
+        f->there[i] = r > 0;
+        if (r > 0) {
+            f->newest_ms = st.mtime_ms > f->newest_ms ? st.mtime_ms : f->newest_ms;
+            f->length = i == 0 ? st.size : f->length;
+        }
+    }
+    receipt_path(us, path, id);
+    int r = look(path, &st, e);
+    f->receipt = r > 0;
+    return r < 0 ? r : 0;
+}
+
+static int kind_of(struct uploads *us, const char *id, const struct files *f,
+                   struct upload_seen *seen, struct err *e)
+{
+    struct upload_info info;
+    int r = upload_load(us, slice_cstr(id), &info, e);
+    if (r == 0) {
+        seen->size = info.size;
+    }
+    if (f->receipt) {
+        seen->kind = UPLOAD_ACCEPTED;
+        return r == ERR_CORRUPT ? 0 : r;
+    }
+    if (r == ERR_CORRUPT) {
+        seen->kind = UPLOAD_BROKEN;
+        return 0;
+    }
+    if (f->there[3] || upload_mark_has(us, id, UPLOAD_MARK_GONE, NULL)) {
+        seen->kind = UPLOAD_GONE;
+    } else {
+        seen->kind = r == 0 && f->length == info.size ? UPLOAD_COMPLETE : UPLOAD_PARTIAL;
+    }
+    return r;
+}
+
+static int round_see(void *ctx, const char *name)
+{
+    struct round *round = ctx;
+    char id[UPLOAD_ID_LEN + 1];
+    struct files f;
+    struct err e = {0};
+    if (!id_of(name, ".info", id)) {
+        return 0;
+    }
+    struct upload_seen seen = {.id = id};
+    int r = look_at_files(round->us, id, &f, &e);
+    if (r == 0) {
+        seen.length = f.length;
+        seen.activity_ms = (int64_t)f.newest_ms;
+        r = kind_of(round->us, id, &f, &seen, &e);
+    }
+    if (r == ERR_NOT_FOUND) {
+        return 0; /* it went meanwhile */
+    }
+    if (r != 0) {
+        if (round->failed == 0) {
+            round->failed = r;
+            round->why = e;
+        }
+        return 0;
+    }
+    round->stopped = round->each(round->ctx, &seen);
+    return round->stopped < 0 ? 1 : 0;
+}
+
+int uploads_scan(struct uploads *us, int (*each)(void *ctx, const struct upload_seen *seen),
+                 void *ctx, struct err *e)
+{
+    struct round round = {.us = us, .each = each, .ctx = ctx};
+    int r = os_list(us->uploads, round_see, &round);
+    if (round.stopped < 0) {
+        return err_set(e, round.stopped, "the round was ended");
+    }
+    if (r < 0) {
+        return err_os(e, r, "list", us->uploads);
+    }
+    if (round.failed != 0 && e != NULL) {
+        *e = round.why;
+    }
+    return round.failed;
+}
+
+/* ---- removal ---- */
+
+static int sync_uploads(struct uploads *us, struct err *e)
+{
+    int r = os_sync_dir(us->uploads);
+    return r < 0 ? err_os(e, r, "sync directory", us->uploads) : 0;
+}
+
+/* Missing is fine. */
+static int unlink_one(struct uploads *us, const char *id, const char *suffix, struct err *e)
+{
+    char path[UPLOADS_PATH_MAX];
+    upload_path(us, path, id, suffix);
+    int r = os_unlink(path);
+    return r < 0 && r != -ENOENT ? err_os(e, r, "remove", path) : 0;
+}
+
+static int free_file(struct uploads *us, const char *id, struct err *e)
+{
+    char path[UPLOADS_PATH_MAX];
+    upload_path(us, path, id, "");
+    int fd = os_open(path, O_RDWR, 0);
+    if (fd == -ENOENT) {
+        return 0;
+    }
+    if (fd < 0) {
+        return err_os(e, fd, "open", path);
+    }
+    int r = upload_truncate_slowly(fd, e);
+    (void)os_close(fd); /* it goes now */
+    return r != 0 ? r : unlink_one(us, id, "", e);
+}
+
+/* So that a removal that is cut is known for one. A full disk must not keep anything from being
+ * removed: best effort. */
+static void note_removal(struct uploads *us, const char *id)
+{
+    char path[UPLOADS_PATH_MAX];
+    char temp[UPLOADS_PATH_MAX];
+    struct err e;
+    upload_path(us, path, id, ".gone");
+    upload_temp_path(us, temp, ".gone-", id);
+    if (upload_commit_file(temp, path, us->uploads, SLICE("the upload has expired"), &e) != 0) {
+        log_line(LOG_WARN, "uploads", "%.8s is removed without a note: %s", id, e.text);
+    }
+}
+
+static int remove_bytes(struct uploads *us, const char *id, struct err *e)
+{
+    int r = free_file(us, id, e);
+    if (r == 0) {
+        r = unlink_one(us, id, ".state", e);
+    }
+    return r != 0 ? r : sync_uploads(us, e);
+}
+
+int upload_remove(struct uploads *us, struct slice id, struct err *e)
+{
+    char name[UPLOAD_ID_LEN + 1];
+    struct files f;
+    if (!upload_id_copy(name, id)) {
+        return err_set(e, ERR_NOT_FOUND, "there is no such upload");
+    }
+    int r = look_at_files(us, name, &f, e);
+    if (r == 0 && (f.receipt || upload_mark_has(us, name, UPLOAD_MARK_RECEIPT, NULL))) {
+        return err_set(e, ERR_REFUSED, "the upload is accepted, or may be");
+    }
+    if (r == 0 && !f.there[3] && f.length > 0) {
+        note_removal(us, name);
+    }
+    if (r == 0) {
+        r = remove_bytes(us, name, e);
+    }
+    if (r == 0) {
+        r = unlink_one(us, name, ".info", e);
+    }
+    if (r == 0) {
+        r = unlink_one(us, name, ".gone", e);
+    }
+    if (r == 0) {
+        r = sync_uploads(us, e);
+    }
+    if (r == 0) {
+        upload_mark_remove(us, name, UPLOAD_MARK_GONE);
+    }
+    return r;
+}
+
+/* ---- after a crash ---- */
+
+struct cleaning {
+    struct uploads *us;
+    const char *dir;
+    bool receipts;
+    unsigned count;
+    int failed;
+    struct err why;
+};
+
+static bool is_temp(const struct cleaning *c, const char *name)
+{
+    static const char *const prefixes[] = {".gone-", ".state-"};
+    const char *id = NULL;
+    if (c->receipts) {
+        id = strncmp(name, ".receipt-", 9) == 0 ? name + 9 : NULL;
+    }
+    for (size_t i = 0; !c->receipts && i < sizeof prefixes / sizeof *prefixes; i++) {
+        size_t n = strlen(prefixes[i]);
+        id = strncmp(name, prefixes[i], n) == 0 ? name + n : id;
+    }
+    return id != NULL && upload_id_ok(slice_cstr(id));
+}
+
+static bool is_part(const char *name, char id[UPLOAD_ID_LEN + 1])
+{
+    return id_of(name, "", id) || id_of(name, ".state", id) || id_of(name, ".gone", id);
+}
+
+/* Parts without ID.info and without a receipt were told to nobody, or their removal was cut. */
+static int clean_part(struct cleaning *c, const char *id, struct err *e)
+{
+    struct files f;
+    int r = look_at_files(c->us, id, &f, e);
+    if (r != 0 || f.there[1] || f.receipt) {
+        return r;
+    }
+    c->count += (unsigned)f.there[0] + (unsigned)f.there[2] + (unsigned)f.there[3];
+    return upload_remove(c->us, slice_cstr(id), e);
+}
+
+static int clean_see(void *ctx, const char *name)
+{
+    struct cleaning *c = ctx;
+    char path[UPLOADS_PATH_MAX];
+    char id[UPLOAD_ID_LEN + 1];
+    struct err e = {0};
+    int r = 0;
+    if (is_temp(c, name)) {
+        (void)snprintf(path, sizeof path, "%s/%s", c->dir, name);
+        r = os_unlink(path);
+        r = r < 0 && r != -ENOENT ? err_os(&e, r, "remove", path) : 0;
+        c->count += r == 0;
+    } else if (!c->receipts && is_part(name, id)) {
+        r = clean_part(c, id, &e);
+    }
+    if (r != 0 && c->failed == 0) {
+        c->failed = r;
+        c->why = e;
+    }
+    return 0;
+}
+
+int uploads_clean(struct uploads *us, unsigned *count, struct err *e)
+{
+    struct cleaning c = {.us = us};
+    *count = 0;
+    for (unsigned i = 0; i < 2; i++) {
+        c.receipts = i == 1;
+        c.dir = c.receipts ? us->receipts : us->uploads;
+        int r = os_list(c.dir, clean_see, &c);
+        if (r < 0) {
+            return err_os(e, r, "list", c.dir);
+        }
+    }
+    *count = c.count;
+    if (c.failed != 0 && e != NULL) {
+        *e = c.why;
+    }
+    return c.failed;
+}

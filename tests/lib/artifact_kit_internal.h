@@ -1,0 +1,15 @@
+/* artifact_kit_internal: what the two files of the kit share. */
+#ifndef TESTS_LIB_ARTIFACT_KIT_INTERNAL_H
+#define TESTS_LIB_ARTIFACT_KIT_INTERNAL_H
+
+#include "tests/lib/artifact_kit.h"
+
+/* Notes the first lie; false, so that a check can return it. */
+bool akit_lie(struct akit *k, const char *what, const struct akit_life *l, const char *more);
+/* The life's bytes; out has room for 8 more. */
+void akit_content(const struct akit_life *l, unsigned char *out);
+void akit_tell_offset(struct akit *k, struct akit_life *l, uint64_t offset);
+void akit_tell_receipt(struct akit *k, struct akit_life *l, const struct receipt *r);
+void akit_go_on(struct akit *k, struct akit_life *l, struct upload *u, uint64_t upto);
+
+#endif

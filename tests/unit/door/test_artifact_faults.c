@@ -1,0 +1,427 @@
+/* test_artifact_faults: the artifact door on a disk that fails: every file call of a creation, an
+ * append, an acceptance and a HEAD fails once, each in turn; what a client hears is true, and the
+ * upload goes on or ends for good. */
+#include <errno.h>
+
+#include "tests/unit/door/artifact_kit.h"
+
+#define NONE ((struct slice){0})
+
+static const char text[] = "The quick brown fox jumps over the lazy dog.";
+#define TEXT ((struct slice){.ptr = text, .len = sizeof text - 1})
+
+static struct kit *faulty_new(void)
+{
+    faults_install(NULL);
+    return kit_new();
+}
+
+static void faulty_free(struct kit *k)
+{
+    faults_reset();
+    kit_free(k);
+    faults_uninstall();
+}
+
+static uint64_t told_offset(const struct kit *k)
+{
+    uint64_t v = 0;
+    assert_true(tus_number(kit_header(k, "Upload-Offset"), &v));
+    return v;
+}
+
+static bool has_receipt(const struct kit *k)
+{
+    return kit_header(k, "Artifact-Receipt").len > 0;
+}
+
+/* A path in an answer would tell strangers of the server's disk. */
+static void expect_no_path(const struct kit *k)
+{
+    assert_null(memmem(k->answer.ptr, k->answer.len, "/tmp", 4));
+    assert_null(memmem(k->answer.ptr, k->answer.len, "uploads/", 8));
+}
+
+/* As the clients do it: HEAD, PATCH of the rest, until there is a receipt. False: 404 or 410. */
+static bool go_on(struct kit *k)
+{
+    for (int i = 0; i < 5; i++) {
+        unsigned status = kit_head(k);
+        if (status == 404 || status == 410) {
+            return false;
+        }
+        assert_int_equal(status, 200);
+        if (has_receipt(k)) {
+            assert_int_equal(told_offset(k), TEXT.len);
+            expect_stored(k, TEXT);
+            return true;
+        }
+        uint64_t at = told_offset(k);
+        assert_true(at < TEXT.len);
+        status = kit_patch(k, at, slice_from(TEXT, (size_t)at));
+        if (status != 204 && status != 409) {
+            fail_msg("%.*s", (int)k->answer.len, k->answer.ptr);
+        }
+    }
+    fail_msg("no receipt");
+    return false;
+}
+
+static const int errors[] = {EIO, ENOSPC};
+
+static void test_every_call_of_a_creation_fails_once(void **state)
+{
+    struct kit *k = faulty_new();
+    char headers[2000];
+    (void)state;
+    (void)kit_creation(headers, TEXT, "");
+    for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++) {
+        bool struck = true;
+        unsigned refused = 0;
+        for (uint64_t at = 1; struck; at++) {
+            faults_reset();
+            faults_arm(at, errors[i], false, FAULT_ERROR);
+            unsigned status = kit_ask(k, "POST", "/files", headers, NONE);
+            struck = faults_fired() > 0;
+            faults_reset();
+            expect_no_path(k);
+            if (status == 201) {
+                memcpy(k->id, kit_header(k, "Location").ptr + 7, UPLOAD_ID_LEN);
+                assert_true(go_on(k));
+                continue;
+            }
+            assert_true(status == 500 || status == 503);
+            assert_int_equal(kit_header(k, "Location").len, 0);
+            assert_int_equal(status == 503, kit_header(k, "Retry-After").len > 0);
+            refused++;
+        }
+        assert_true(refused > 3);
+    }
+    faulty_free(k);
+}
+
+/* The last bytes, with all that acceptance does. */
+static void test_every_call_of_a_last_append_fails_once(void **state)
+{
+    struct kit *k = faulty_new();
+    (void)state;
+    for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++) {
+        for (int kind = FAULT_ERROR; kind <= FAULT_ERROR_AFTER; kind++) {
+            bool struck = errors[i] == EIO || kind == FAULT_ERROR;
+            unsigned failed = struck ? 0 : 9;
+            for (uint64_t at = 1; struck; at++) {
+                kit_create(k, TEXT);
+                assert_int_equal(kit_patch(k, 0, slice_of(text, 9)), 204);
+                faults_reset();
+                faults_arm(at, errors[i], false, (enum fault_kind)kind);
+                unsigned status = kit_patch(k, 9, slice_from(TEXT, 9));
+                struck = faults_fired() > 0;
+                faults_reset();
+                expect_no_path(k);
+                assert_int_equal(status == 204, has_receipt(k));
+                if (status == 204) {
+                    assert_true(go_on(k));
+                    continue;
+                }
+                failed++;
+                if (status != 500 && status != 503 && status != 410) {
+                    fail_msg("call %d: %.*s", (int)at, (int)k->answer.len, k->answer.ptr);
+                }
+                assert_true(go_on(k) || status == 410);
+            }
+            assert_true(failed > 5);
+        }
+    }
+    faulty_free(k);
+}
+
+/* The bytes of a complete upload, as a crash before its receipt leaves them. */
+static void put_bytes(struct kit *k, struct slice bytes)
+{
+    char path[200];
+    kit_path(k, "uploads", "", path);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes.ptr, 1, bytes.len, f), bytes.len);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* Hole 1: HEAD finishes an acceptance that was interrupted; whatever fails, it is no 5xx of an
+ * upload whose description can be read. */
+static void test_every_call_of_a_head_fails_once(void **state)
+{
+    struct kit *k = faulty_new();
+    unsigned less = 0;
+    bool struck = true;
+    (void)state;
+    for (uint64_t at = 1; struck; at++) {
+        kit_create(k, TEXT);
+        put_bytes(k, TEXT);
+        faults_reset();
+        faults_arm(at, EIO, false, FAULT_ERROR);
+        unsigned status = kit_head(k);
+        struck = faults_fired() > 0;
+        faults_reset();
+        expect_tus(k, status, NULL);
+        if (status == 200) {
+            assert_int_equal(told_offset(k) == TEXT.len, has_receipt(k));
+            less += has_receipt(k) ? 0 : 1;
+        } else {
+            assert_int_equal(status, 410);
+        }
+        assert_true(go_on(k) || status == 410);
+    }
+    assert_true(less > 5);
+    /* Without its description there is no length to answer with. */
+    kit_create(k, TEXT);
+    faults_count_only(OS_CALL_open, ".info");
+    faults_reset();
+    faults_arm(1, EIO, true, FAULT_ERROR);
+    assert_int_equal(kit_head(k), 503);
+    expect_tus(k, 503, NULL);
+    expect_header(k, "Retry-After", "60");
+    faults_count_only(OS_CALL_ANY, NULL);
+    faulty_free(k);
+}
+
+static void test_complete_uploads_are_accepted_by_whoever_asks(void **state)
+{
+    struct kit *k = faulty_new();
+    char other[sizeof text];
+    (void)state;
+    kit_create(k, TEXT);
+    put_bytes(k, TEXT);
+    assert_int_equal(kit_receipt(k), 200);
+    kit_create(k, TEXT);
+    put_bytes(k, TEXT);
+    assert_int_equal(kit_patch(k, TEXT.len, NONE), 204);
+    assert_true(has_receipt(k));
+    kit_create(k, TEXT);
+    put_bytes(k, TEXT);
+    assert_int_equal(kit_patch(k, 0, TEXT), 409);
+    expect_header(k, "Upload-Offset", "44");
+    assert_true(has_receipt(k));
+    /* As long as declared, and not what was declared: it proves nothing. */
+    memcpy(other, text, sizeof text);
+    other[0] = 't';
+    kit_create(k, TEXT);
+    put_bytes(k, slice_of(other, TEXT.len));
+    expect_offset(k, 0, false);
+    assert_true(go_on(k));
+    /* A receipt that cannot be synced: nobody hears of it. */
+    kit_create(k, TEXT);
+    faults_count_only(OS_CALL_rename, ".receipt-");
+    faults_reset();
+    faults_arm(1, EIO, false, FAULT_ERROR);
+    assert_int_equal(kit_patch(k, 0, TEXT), 500);
+    expect_tus(k, 500, "ACCEPT_FAILED");
+    assert_false(has_receipt(k));
+    faults_reset();
+    faults_count_only(OS_CALL_ANY, NULL);
+    assert_true(go_on(k));
+    faulty_free(k);
+}
+
+/* What was synced stays, what was not is taken back; the offset says which. */
+static void test_failed_writes_and_syncs_roll_back(void **state)
+{
+    struct kit *k = faulty_new();
+    const size_t size = 3 * UPLOAD_PIECE_BYTES;
+    char *bytes = kit_bytes(size);
+    (void)state;
+    kit_create(k, slice_of(bytes, size));
+    assert_int_equal(kit_patch(k, 0, slice_of(bytes, 1000)), 204);
+    faults_count_only(OS_CALL_fdatasync, k->id);
+    faults_reset();
+    faults_arm(1, EIO, false, FAULT_ERROR);
+    uint64_t failures = metric_get(METRIC_ARTIFACT_FAILURES);
+    assert_int_equal(kit_patch(k, 1000, slice_of(bytes + 1000, 5000)), 500);
+    expect_tus(k, 500, "INTERNAL_ERROR");
+    expect_header(k, "Upload-Offset", "1000");
+    expect_no_path(k);
+    assert_int_equal(faults_fired(), 1);
+    assert_int_equal(metric_get(METRIC_ARTIFACT_FAILURES), failures + 1);
+    faults_reset();
+    expect_offset(k, 1000, false);
+    /* The third piece finds no space. */
+    faults_count_only(OS_CALL_pwrite, k->id);
+    faults_reset();
+    faults_arm(3, ENOSPC, true, FAULT_ERROR);
+    assert_int_equal(kit_patch(k, 1000, slice_of(bytes + 1000, size - 1000)), 503);
+    uint64_t at = told_offset(k);
+    faults_reset();
+    expect_tus(k, 503, "NO_SPACE");
+    expect_header(k, "Retry-After", "60");
+    char told[24];
+    (void)snprintf(told, sizeof told, "%llu", (unsigned long long)at);
+    assert_true(at == 1000 || at == 2 * UPLOAD_PIECE_BYTES);
+    expect_offset(k, at, false);
+    faults_count_only(OS_CALL_ANY, NULL);
+    assert_int_equal(kit_patch(k, at, slice_of(bytes + at, size - at)), 204);
+    expect_offset(k, size, true);
+    expect_stored(k, slice_of(bytes, size));
+    free(bytes);
+    faulty_free(k);
+}
+
+/* Of the write, of its undoing, and of all that follows: the upload is 410, and says so. */
+static void test_what_cannot_be_undone_is_gone(void **state)
+{
+    struct kit *k = faulty_new();
+    (void)state;
+    kit_create(k, TEXT);
+    assert_int_equal(kit_patch(k, 0, slice_of(text, 9)), 204);
+    faults_count_only(OS_CALL_fdatasync, k->id);
+    faults_reset();
+    faults_arm(1, EIO, true, FAULT_ERROR);
+    assert_int_equal(kit_patch(k, 9, slice_of(text + 9, 9)), 410);
+    expect_tus(k, 410, "GONE");
+    assert_int_equal(kit_header(k, "Upload-Offset").len, 0);
+    faults_reset();
+    assert_int_equal(kit_head(k), 410);
+    assert_int_equal(kit_patch(k, 9, slice_of(text + 9, 9)), 410);
+    assert_int_equal(kit_receipt(k), 410);
+    faults_count_only(OS_CALL_ANY, NULL);
+    faulty_free(k);
+}
+
+static void write_file(struct kit *k, const char *folder, const char *suffix, const char *bytes)
+{
+    char path[200];
+    kit_path(k, folder, suffix, path);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_true(fputs(bytes, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void test_damaged_descriptions_and_receipts(void **state)
+{
+    struct kit *k = faulty_new();
+    (void)state;
+    kit_create(k, TEXT);
+    write_file(k, "uploads", ".info", "{\"ID\":");
+    assert_int_equal(kit_head(k), 410);
+    assert_int_equal(kit_patch(k, 0, TEXT), 410);
+    assert_int_equal(kit_receipt(k), 410);
+    kit_create(k, TEXT);
+    assert_int_equal(kit_patch(k, 0, TEXT), 204);
+    write_file(k, "receipts", ".json", "{");
+    /* It is accepted; what of, nobody can say any more. */
+    assert_int_equal(kit_head(k), 200);
+    expect_header(k, "Upload-Offset", "44");
+    assert_false(has_receipt(k));
+    assert_int_equal(kit_receipt(k), 500);
+    expect_has(k->body, "\"error\":\"internal_error\"");
+    expect_no_path(k);
+    assert_int_equal(kit_patch(k, 44, NONE), 500);
+    /* Neither it nor what was declared can be read. */
+    write_file(k, "uploads", ".info", "");
+    assert_int_equal(kit_head(k), 503);
+    /* A receipt that cannot be read now says nothing. */
+    kit_create(k, TEXT);
+    assert_int_equal(kit_patch(k, 0, slice_of(text, 9)), 204);
+    faults_count_only(OS_CALL_open, "receipts");
+    faults_reset();
+    faults_arm(1, EIO, false, FAULT_ERROR);
+    expect_offset(k, 9, false);
+    assert_int_equal(faults_fired(), 1);
+    /* Nor does a state that cannot. */
+    faults_count_only(OS_CALL_ANY, ".state");
+    faults_reset();
+    faults_arm(1, EIO, true, FAULT_ERROR);
+    expect_offset(k, 0, false);
+    faults_reset();
+    expect_offset(k, 9, false);
+    /* Promised bytes that somebody took. */
+    char path[200];
+    kit_path(k, "uploads", "", path);
+    assert_int_equal(truncate(path, 3), 0);
+    assert_int_equal(kit_head(k), 410);
+    faults_count_only(OS_CALL_ANY, NULL);
+    faulty_free(k);
+}
+
+static void test_free_space_that_cannot_be_read(void **state)
+{
+    struct kit *k = faulty_new();
+    (void)state;
+    kit_create(k, TEXT);
+    faults_count_only(OS_CALL_free_space, NULL);
+    faults_reset();
+    faults_arm(1, EIO, false, FAULT_ERROR);
+    assert_int_equal(kit_patch(k, 0, TEXT), 503);
+    expect_tus(k, 503, "LOW_SPACE");
+    expect_header(k, "Retry-After", "60");
+    kit_close(k);
+    struct artifact_options options = kit_options();
+    options.min_free_bytes = 0;
+    kit_open(k, &options, NULL);
+    faults_count_only(OS_CALL_disk_size, NULL);
+    faults_reset();
+    faults_arm(1, EIO, false, FAULT_ERROR);
+    assert_int_equal(kit_patch(k, 0, TEXT), 503);
+    assert_int_equal(kit_patch(k, 0, TEXT), 204);
+    faults_count_only(OS_CALL_ANY, NULL);
+    faulty_free(k);
+}
+
+static void test_folders_that_cannot_be_made(void **state)
+{
+    struct artifact_options options = kit_options();
+    struct artifact *a = (struct artifact *)&options;
+    struct err e = {0};
+    (void)state;
+    options.data = "/nonexistent/data";
+    assert_int_equal(artifact_new(&options, NULL, &a, &e), ERR_IO);
+    assert_null(a);
+    artifact_free(NULL);
+}
+
+/* A creation with the whole file: without a receipt there is nothing that anybody knows. */
+static void test_every_call_of_a_creation_with_its_file_fails_once(void **state)
+{
+    struct kit *k = faulty_new();
+    char headers[2000];
+    bool struck = true;
+    unsigned failed = 0;
+    (void)state;
+    (void)kit_creation(headers, TEXT, UPLOAD_TYPE);
+    for (uint64_t at = 1; struck; at++) {
+        faults_reset();
+        faults_arm(at, EIO, false, FAULT_ERROR);
+        unsigned status = kit_ask(k, "POST", "/files", headers, TEXT);
+        struck = faults_fired() > 0;
+        faults_reset();
+        expect_no_path(k);
+        assert_int_equal(status == 201, has_receipt(k));
+        assert_int_equal(status == 201, kit_header(k, "Location").len > 0);
+        if (status == 201) {
+            memcpy(k->id, kit_header(k, "Location").ptr + 7, UPLOAD_ID_LEN);
+            expect_stored(k, TEXT);
+            expect_offset(k, TEXT.len, true);
+        } else {
+            assert_int_equal(status, at == 1 ? 503 : 500); /* the first asks for free space */
+            failed++;
+        }
+    }
+    assert_true(failed > 5);
+    faulty_free(k);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_call_of_a_creation_fails_once),
+        cmocka_unit_test(test_every_call_of_a_creation_with_its_file_fails_once),
+        cmocka_unit_test(test_every_call_of_a_last_append_fails_once),
+        cmocka_unit_test(test_every_call_of_a_head_fails_once),
+        cmocka_unit_test(test_complete_uploads_are_accepted_by_whoever_asks),
+        cmocka_unit_test(test_failed_writes_and_syncs_roll_back),
+        cmocka_unit_test(test_what_cannot_be_undone_is_gone),
+        cmocka_unit_test(test_damaged_descriptions_and_receipts),
+        cmocka_unit_test(test_free_space_that_cannot_be_read),
+        cmocka_unit_test(test_folders_that_cannot_be_made),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
