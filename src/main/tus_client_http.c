@@ -146,13 +146,14 @@ static size_t on_read(char *p, size_t size, size_t n, void *ctx)
     return (size_t)got;
 }
 
-/* libcurl goes back when a kept connection turns out to be closed. */
+/* libcurl begins anew when a kept connection turns out to be closed, or the server does not know
+ * Expect (417). */
 static int on_seek(void *ctx, curl_off_t offset, int origin)
 {
     struct exchange *x = ctx;
-    if (origin != SEEK_SET || offset < 0 || (uint64_t)offset > x->end - x->req->offset) {
-        return CURL_SEEKFUNC_FAIL;
-    }
+    ensure(origin == SEEK_SET);
+    ensure(offset >= 0);
+    ensure((uint64_t)offset <= x->end - x->req->offset);
     x->at = x->req->offset + (uint64_t)offset;
     return CURL_SEEKFUNC_OK;
 }

@@ -31,7 +31,7 @@ bool tus_client_number(struct slice value, uint64_t *out);
 /* Retry-After: seconds or a date. False for anything else, and for a date that is over. */
 bool tus_retry_after_ms(struct slice value, uint64_t now_ms, uint64_t *out);
 /* How long to wait before the next try after `tries` failed ones: from half to all of 1, 2, 4 ..
- * 30 s as `random` says (a quarter of a second at first when the connection was lost). */
+ * 30 s as `random` says (a tenth of a second at first when the connection was lost). */
 uint64_t tus_wait_ms(unsigned tries, bool lost, uint32_t random);
 
 /* Appends the receipt as one line when it is valid JSON and for this object, checksum and size.

@@ -18,7 +18,7 @@
 #include "json/read.h"
 
 #define WAIT_FIRST_MS      1000
-#define WAIT_FIRST_LOST_MS 250
+#define WAIT_FIRST_LOST_MS 100
 #define WAIT_MAX_MS        30000
 
 void tus_put_base64(struct buf *out, struct slice bytes)

@@ -16,7 +16,7 @@
 #include "json/read.h"
 
 #define VERB       "status"
-#define NAME_WIDTH 28
+#define NAME_WIDTH 30
 #define TEXT_SHOWN 600
 
 static bool ends_with(const char *s, const char *tail)

@@ -1,7 +1,7 @@
-/* tallyman verify: proves a data directory, journal, queue and artifacts, read-only, with or without
- * a server beside it (spec/history.md sections 11 and 12, store/verify.h, store/artifact/verify.h).
- * Prints one JSON report with --json, lines otherwise. Exit 0: no violation; 3: a violation; 1:
- * could not look. */
+/* tallyman verify: proves a data directory, journal, queue and artifacts, read-only, with or
+ * without a server beside it (spec/history.md sections 11 and 12, store/verify.h,
+ * store/artifact/verify.h). Prints one JSON report with --json, lines otherwise. Exit 0: no
+ * violation; 3: a violation; 1: could not look. */
 #include "base/hash.h"
 #include "journal/verify.h"
 #include "main/args.h"

@@ -8,12 +8,13 @@
  * OS_FILE_CALLS touch durable state: the model disk answers all of them. reserve (blocks ahead, the
  * size stays), write_back (starts, or with `wait` also awaits, the writing of dirty pages) and
  * drop_range (gives cached pages up) are hints: nothing durable depends on them, and a caller takes
- * their failures for "not done". poll_in waits until fd can be read: 1 ready, 0 time is over (-1
- * ms: no limit), or a signal came; poll is the same for several. watch_dir gives a non-blocking
- * descriptor that can be read when a name was moved into the directory. disk_size: bytes of the
- * file system, used and free. rename_new is a rename that never replaces: -EEXIST; where the file
- * system cannot do that, -EINVAL. It is for the places that files are delivered to, which the model
- * disk does not hold. */
+ * their failures for "not done"; but an EIO or ENOSPC of write_back says that pages were lost, and
+ * is said once: a sync after it may return 0. poll_in waits until fd can be read: 1 ready, 0 time
+ * is over (-1 ms: no limit), or a signal came; poll is the same for several. watch_dir gives a
+ * non-blocking descriptor that can be read when a name was moved into the directory. disk_size:
+ * bytes of the file system, used and free. rename_new is a rename that never replaces: -EEXIST;
+ * where the file system cannot do that, -EINVAL. It is for the places that files are delivered to,
+ * which the model disk does not hold. */
 #ifndef OS_CALLS_H
 #define OS_CALLS_H
 

@@ -1,4 +1,5 @@
-/* control: projects, their keys, and where their artifacts go, in tallyman.sqlite and, for the loop, in memory.
+/* control: projects, their keys, and where their artifacts go, in tallyman.sqlite and, for the
+ * loop, in memory.
  *
  * The memory copy (struct control) belongs to the loop thread; it is loaded at open and changed
  * only after the commit of the job that changed the tables (control_*_committed are called by the

@@ -1,7 +1,7 @@
 /* Tables, triggers, migrations, and the backfill of what is derived.
  *
- * Version 1 holds the truth; version 2 adds what is derived from it and the recent receipts; version
- * 3 adds where the artifacts of a project go. A file
+ * Version 1 holds the truth; version 2 adds what is derived from it and the recent receipts;
+ * version 3 adds where the artifacts of a project go. A file
  * is brought forward one version a transaction, in which user_version rises too: after a power
  * failure it is at one version or the next, whole. The backfill is a transaction as well and is
  * begun again.

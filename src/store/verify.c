@@ -277,8 +277,8 @@ static int make_schema(struct sqlite3 *db, struct err *e)
     return schema_open(db, &version, e);
 }
 
-/* An older version has no example: its tables are in the newest one as they were, and a start brings
- * them forward. */
+/* An older version has no example: its tables are in the newest one as they were, and a start
+ * brings them forward. */
 static int check_all(struct verify_run *v)
 {
     bool known;

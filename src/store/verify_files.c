@@ -1,5 +1,5 @@
-/* verify_files: the database's files, read as files: what of them changes when a server comes, works
- * or goes, and what they say before SQLite is asked.
+/* verify_files: the database's files, read as files: what of them changes when a server comes,
+ * works or goes, and what they say before SQLite is asked.
  *
  * A descriptor that is closed here takes the locks with it which this process has on the file, so
  * that nothing here is called while the database is open.

@@ -1,5 +1,6 @@
 /* verify_internal: the parts of store/verify: the read-only VFS, the files, the run, the checks.
- * Private to verify*.c here and to artifact/verify*.c, which check another database the same way. */
+ * Private to verify*.c here and to artifact/verify*.c, which check another database the same
+ * way. */
 #ifndef STORE_VERIFY_INTERNAL_H
 #define STORE_VERIFY_INTERNAL_H
 
@@ -81,8 +82,8 @@ struct verify_run {
     struct buf told; /* NUL-terminated texts, in order */
 };
 
-/* store_verify for any database and check. check returns 0 also with violations, VERIFY_AGAIN, or an
- * ERR_ code; it may run several times, and what an earlier run told is forgotten. */
+/* store_verify for any database and check. check returns 0 also with violations, VERIFY_AGAIN, or
+ * an ERR_ code; it may run several times, and what an earlier run told is forgotten. */
 int verify_database(const char *data, const char *name, int (*check)(struct verify_run *run),
                     void *check_ctx, void (*found)(void *ctx, const char *text), void *ctx,
                     struct store_verify_result *out, struct err *e) MUST_CHECK;

@@ -28,6 +28,13 @@ class Cut:
         self.keep, self.reset = keep, reset
 
 
+class Raw:
+    """These bytes as the answer, and the end of the connection."""
+
+    def __init__(self, data):
+        self.data = data
+
+
 class Lost:
     """Everything is done, and no answer arrives."""
 
@@ -141,6 +148,9 @@ class FakeTus(Fake):
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             return False
         reply = self.handle(request)
+        if isinstance(fault, Raw):
+            connection.sendall(fault.data)
+            return False
         if isinstance(fault, Lost):
             return False
         if isinstance(fault, Tweak):

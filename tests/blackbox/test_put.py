@@ -16,7 +16,7 @@ import time
 
 import pytest
 
-from fake_tus import Cut, FakeTus, Instead, Lost, Slow, Stall, Tweak, encode, text, without
+from fake_tus import Cut, FakeTus, Instead, Lost, Raw, Slow, Stall, Tweak, encode, text, without
 from test_cli import TALLYMAN, clean_environment, on_terminal
 
 SANITIZED = any(name in pathlib.Path(TALLYMAN).read_bytes() for name in (b"__asan_init", b"__tsan_init"))
@@ -142,6 +142,13 @@ def test_usage(sender, args, words):
     assert done.returncode == 2 and words in done.stderr and done.stdout == b""
 
 
+@pytest.mark.parametrize("verb", ["put", "resume"])
+def test_help(sender, verb):
+    done = sender.run(verb, "--help")
+    assert (done.returncode, done.stderr) == (0, b"") and done.stdout.startswith(f"usage: tallyman {verb} [OPTIONS] ".encode())
+    assert max(map(len, done.stdout.splitlines())) <= 90
+
+
 def test_usage_of_resume(sender):
     done = sender.run("resume", "--data", "d", "--url", "http://h")
     assert done.returncode == 2 and b"exclude each other" in done.stderr
@@ -194,7 +201,8 @@ RECOVERABLE = {
     "204 without receipt": [("PATCH", Tweak(lambda r: without(r, "artifact-receipt")))],
     "204 without anything": [("PATCH", Tweak(lambda r: without(r, "artifact-receipt", "upload-offset")))],
     "receipt 503": [("PATCH", Tweak(lambda r: without(r, "artifact-receipt"))), ("GET", Instead(503, b"", SOON))],
-    "receipt lost": [("PATCH", Tweak(lambda r: without(r, "artifact-receipt"))), ("GET", Lost())],
+    "receipt cut": [("PATCH", Tweak(lambda r: without(r, "artifact-receipt"))), ("GET", Raw(b"HTTP/1.1 200 X\r\nContent-Length: 9\r\n\r\n{"))],
+    "expectation failed": [("PATCH", Instead(417, read=0))],
     "204 for a part": [("PATCH", Tweak(lambda r: Instead(204, b"", [("Upload-Offset", 5)]).reply))],
     "head in trouble": [("PATCH", Cut(1000)), *[("HEAD", Instead(s, b"", SOON)) for s in (503, 423)]],
     "head in more trouble": [("PATCH", Cut(1000)), ("HEAD", Instead(500, b"", SOON)), ("HEAD", Lost())],
@@ -292,7 +300,7 @@ HOPELESS = {
         200, b"", [("Upload-Offset", 1), ("Upload-Length", 2)]).reply))], b"holds another upload", 1, 3),
     "no offset": ([("PATCH", Cut(9)), ("HEAD", Tweak(lambda r: without(r, "upload-offset")))], b"holds another upload", 1, 3),
     "head 403": ([("PATCH", Cut(9)), ("HEAD", Instead(403))], b"answered 403 to HEAD", 1, 3),
-    "no http": ([("PATCH", Tweak(lambda r: type("R", (), {"bytes": lambda self: b"SSH-2.0-x\r\n"})()))], b"HTTP", 1, 2),
+    "no http": ([("PATCH", Raw(b"SSH-2.0-x\r\n"))], b"HTTP", 1, 2),
     "receipt refused": ([("PATCH", Tweak(lambda r: without(r, "artifact-receipt"))), ("GET", Instead(403))], b"answered 403 to GET", 1, 3),
 }
 
@@ -334,10 +342,15 @@ def test_patience_ends(sender, tmp_path, faults, options, words):
 def test_progress_renews_patience(sender, tmp_path):
     """Every cut brings a byte: much more time in all than --retry, and never given up."""
     start = time.monotonic()
-    with FakeTus(tmp_path, [("PATCH", Cut(1))] * 14) as fake:
+    with FakeTus(tmp_path, [("PATCH", Cut(1))] * 24) as fake:
         done = sender.put(fake, sender.file(content=BODY), "--retry", 1)
     check_accepted(fake, done, sender, BODY)
     assert time.monotonic() - start > 1
+
+
+def test_names_that_are_too_long(sender, tmp_path):
+    done = sender.run("put", "--project", "p" * 300, "--data", tmp_path, sender.file())
+    assert done.returncode == 1 and b"a name or path is too long" in done.stderr
 
 
 def test_nobody_there(sender, tmp_path):
@@ -371,6 +384,35 @@ def test_no_room_for_sessions(sender, tmp_path):
         refused = sender.put(fake, file, "--session", sender.state / "x")
     assert refused.returncode == 1 and b"--session: make directory" in refused.stderr and fake.log() == ["POST", "PATCH"]
     assert len(receipts(done)) == 1
+
+
+def test_session_that_cannot_be_written(sender, tmp_path):
+    with FakeTus(tmp_path) as fake:
+        fake.before_body = lambda request: request.method == "POST" and sender.sessions.rmdir()
+        done = sender.put(fake, sender.file())
+    assert done.returncode == 0 and b"if this upload is interrupted it begins anew" in done.stderr
+    assert len(receipts(done)) == 1
+
+
+def test_default_data_directory(sender, tmp_path):
+    sender.env["TALLYMAN_DATA"] = str(tmp_path)
+    with FakeTus(tmp_path) as fake:
+        done = sender.run("put", "--project", "demo", sender.file())
+    check_accepted(fake, done, sender)
+    assert done.stderr.endswith(b"tallyman artifact " + receipts(done)[0]["object_id"].encode() + b"\n")
+
+
+def test_resume_without_sessions(sender, tmp_path):
+    file = sender.file()
+    for args in ([], ["--session", tmp_path / "nowhere"]):
+        done = sender.run("resume", *args)
+        assert done.returncode == 0 and b"there is nothing to go on with in" in done.stderr
+    assert b": there is no unfinished upload of it in" in sender.run("resume", file).stderr
+    done = sender.run("resume", "--session", file)
+    assert done.returncode == 1 and b"list" in done.stderr
+    sender.env.update(XDG_STATE_HOME="", HOME="")
+    done = sender.run("resume")
+    assert done.returncode == 1 and b"there is no HOME to keep sessions in" in done.stderr
 
 
 def test_receipt_that_cannot_be_printed(sender, tmp_path):
@@ -531,6 +573,34 @@ def test_damaged_session(sender, tmp_path, change):
         done = sender.run("resume", session)
         assert done.returncode == 1 and len(fake.requests) == before
         assert b"is no session" in done.stderr or b"is not on http://127.0.0.1" in done.stderr or b"no session" in done.stderr
+
+
+def test_resume_of_several(sender, tmp_path):
+    files = [sender.file(name, name.encode() * 200_000) for name in ("one", "two", "three")]
+    with FakeTus(tmp_path) as fake:
+        for file in files:
+            process = stalled(sender, fake, file)
+            process.kill()
+            process.communicate()
+        assert len(sender.left()) == 3
+        done = sender.run("resume", "--json")
+        assert done.returncode == 0 and sender.left() == []
+        assert sorted(r["file"] for r in receipts(done)) == sorted(map(str, files))
+        assert len(fake.uploads) == len(fake.accepted) == 3
+
+
+@pytest.mark.parametrize("name, value", [("size_bytes", 5), ("upload_url", "http://elsewhere.test/files/{id}")])
+def test_session_of_something_else_does_not_stop_a_put(sender, tmp_path, name, value):
+    file = sender.file(content=BODY)
+    with FakeTus(tmp_path) as fake:
+        process = stalled(sender, fake, file)
+        process.kill()
+        process.communicate()
+        session, = sender.left()
+        seen = json.loads(session.read_bytes())
+        seen[name] = value.replace("{id}", seen["object_id"]) if isinstance(value, str) else value
+        session.write_text(json.dumps(seen))
+        check_accepted(fake, sender.put(fake, file), sender, BODY, uploads=2)
 
 
 def test_damaged_session_does_not_stop_a_put(sender, tmp_path):

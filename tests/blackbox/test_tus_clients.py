@@ -427,7 +427,7 @@ def test_canner_outlives_a_restart_in_mid_body(files):
 
 def test_canner_outlives_a_kill_in_mid_body(files):
     def hook(session):
-        until("64 MiB are synced", lambda: int(files.head(session["object_id"]).headers["upload-offset"]) >= 64 * MIB)
+        until("64 MiB are synced", lambda: int(files.head(session["object_id"]).headers["upload-offset"]) >= 64 * MIB, 60)
         files.server.kill()
         files.server.start()
 

@@ -23,7 +23,7 @@ void outcome_fail(struct outcome *out, int code, const char *text)
 void outcome_broken(struct outcome *out, const char *id, const struct err *e, const char *text)
 {
     metric_add(METRIC_ARTIFACT_FAILURES, 1);
-    log_line(err_level(e->code), "artifact", "upload %.8s: %s", id, e->text);
+    log_line((enum log_level)err_level(e->code), "artifact", "upload %.8s: %s", id, e->text);
     if (e->code == ERR_NO_SPACE) {
         outcome_fail(out, ERR_NO_SPACE, "there is no space for it now");
         out->retry_after_s = LOW_SPACE_RETRY_S;

@@ -80,8 +80,9 @@ static void remove_stale(struct artifact *a, const char *id)
         return;
     }
     registry_set_state(&a->registry, &h, HOLDER_REMOVING);
-    /* Somebody may have been there between the look at it and now. */
-    if (is_over(a, cleaner_activity_ms(a, id))) {
+    /* Somebody may have been there between the look at it and now; 0: it is gone already. */
+    int64_t activity_ms = cleaner_activity_ms(a, id);
+    if (activity_ms > 0 && is_over(a, activity_ms)) {
         int r = upload_remove(a->uploads, slice_of(id, UPLOAD_ID_LEN), &e);
         if (r == 0) {
             metric_add(METRIC_ARTIFACT_EXPIRED, 1);

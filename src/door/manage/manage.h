@@ -3,8 +3,8 @@
  *
  * The Unix socket is the administrator. On TCP every request under /api/v1/ needs a service key
  * (`Authorization: Bearer tms_...`) with the scope that its route names: 401 without one, 403 for
- * what the key may not do, which includes projects that do not exist. The exception is what is known
- * of one artifact: whoever has its id may ask, pages too. Loop thread, but for reads of
+ * what the key may not do, which includes projects that do not exist. The exception is what is
+ * known of one artifact: whoever has its id may ask, pages too. Loop thread, but for reads of
  * the store (workers) and queries (threads of their own). */
 #ifndef DOOR_MANAGE_MANAGE_H
 #define DOOR_MANAGE_MANAGE_H

@@ -302,6 +302,36 @@ int upload_state_peek(const char *path, const struct upload_info *info, struct u
     return 0;
 }
 
+/* Beside a writer the newest slot may be in the cache and not on the device: it counts when a sync
+ * of the file returned and, read from the device, it is the same. Otherwise the lower one does. */
+static int peek_synced(const char *path, const struct upload_info *info, struct upload_saved *out,
+                       struct err *e)
+{
+    struct upload_saved before;
+    int r = upload_state_peek(path, info, &before, e);
+    if (r != 0 || before.kind == UPLOAD_SAVED_NONE || before.kind == UPLOAD_SAVED_EMPTY) {
+        *out = before;
+        return r;
+    }
+    int fd = os_open(path, O_RDONLY, 0);
+    if (fd < 0) {
+        return err_os(e, fd, "open", path);
+    }
+    r = os_fsync(fd);
+    if (r == 0) {
+        r = os_drop_cache(fd);
+    }
+    (void)os_close(fd); /* nothing was written through it */
+    if (r < 0) {
+        return err_os(e, r, "sync", path);
+    }
+    r = upload_state_peek(path, info, out, e);
+    if (r == 0 && before.kind == UPLOAD_SAVED_SLOT && out->offset > before.offset) {
+        *out = before;
+    }
+    return r;
+}
+
 int upload_synced_offset(struct uploads *us, struct slice id, uint64_t *offset, struct err *e)
 {
     char path[UPLOADS_PATH_MAX];
@@ -313,7 +343,7 @@ int upload_synced_offset(struct uploads *us, struct slice id, uint64_t *offset, 
         return r;
     }
     upload_path(us, path, info.id, ".state");
-    r = upload_state_peek(path, &info, &saved, e);
+    r = peek_synced(path, &info, &saved, e);
     if (r == 0 && saved.kind == UPLOAD_SAVED_LOST) {
         return err_set(e, ERR_CORRUPT, "%s: neither slot can be read", path);
     }

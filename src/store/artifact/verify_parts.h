@@ -44,7 +44,8 @@ void artifact_tell(struct artifact_run *a, enum artifact_kind kind, const char *
     __attribute__((format(printf, 3, 4)));
 /* dir "": the data directory itself. */
 void artifact_remnant(struct artifact_run *a, const char *dir, const char *name);
-/* Calls see for each name in the folder; a missing one has none. What see returns below 0 ends it. */
+/* Calls see for each name in the folder; a missing one has none. What see returns below 0 ends it.
+ */
 int artifact_list(struct artifact_run *a, const char *dir,
                   int (*see)(struct artifact_run *a, const char *name)) MUST_CHECK;
 /* "ID" and a suffix; true copies the id. */

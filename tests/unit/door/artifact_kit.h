@@ -120,13 +120,15 @@ static inline struct kit *kit_new_with(const struct artifact_options *options,
 {
     struct kit *k = calloc(1, sizeof *k);
     struct kit_job j = {.job = {.run = kit_make, .done = kit_made}, .k = k};
+    struct store_options so = store_options_default;
     struct err e = {0};
+    so.threads = false;
     assert_non_null(k);
     (void)snprintf(k->dir, sizeof k->dir, "/tmp/test_artifact.XXXXXX");
     assert_non_null(mkdtemp(k->dir));
     (void)snprintf(k->delivered, sizeof k->delivered, "%s.out", k->dir);
     assert_int_equal(mkdir(k->delivered, 0700), 0);
-    assert_int_equal(store_open(k->dir, &store_options_default, &k->store, &e), 0);
+    assert_int_equal(store_open(k->dir, &so, &k->store, &e), 0);
     store_submit(k->store, &j.job);
     while (store_turn(k->store)) {
     }

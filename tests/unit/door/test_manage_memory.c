@@ -8,6 +8,7 @@
 #include <errno.h>
 
 #include "http/pool.h"
+#include "store/artifact/upload.h"
 #include "tests/unit/door/manage_kit.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -128,6 +129,12 @@ static void check_answer(int fd, const struct row *row)
     buf_free(&text);
 }
 
+static void artifact_state(void *ctx, struct manage_artifacts *out)
+{
+    (void)ctx;
+    *out = (struct manage_artifacts){.writers = 1, .deliver_state = "off"};
+}
+
 static void test_every_allocation_fails_once(void **state)
 {
     static const struct row table[] = {
@@ -140,6 +147,9 @@ static void test_every_allocation_fails_once(void **state)
         {"GET /api/v1/projects/demo/status", NULL, 200},
         {"GET /api/v1/projects/demo/rejected?limit=10", NULL, 200},
         {"POST /api/v1/projects", "{\"id\":1}", 400},
+        {"POST /api/v1/projects",
+         "{\"id\":\"a\",\"artifacts\":{\"sink\":\"directory\",\"directory\":\"/none/such\"}}", 400},
+        {"GET /api/v1/artifacts/00112233445566778899aabbccddeeff", NULL, 404},
         {"POST /api/v1/projects/demo/keys",
          "{\"kind\":\"service\",\"name\":\"n\",\"scopes\":[\"query:read\",\"no\"]}", 400},
         {"POST /api/v1/projects/demo/query", "{\"sql\":\"select 1\",\"format\":\"csv\"}", 503},
@@ -148,11 +158,15 @@ static void test_every_allocation_fails_once(void **state)
     struct kit *k = calloc(1, sizeof *k);
     char token[KEY_TEXT_MAX + 1];
     unsigned total = 0;
+    struct err e = {0};
+    const struct uploads_options options = {.data = k->dir, .issuer = ""};
 
     (void)state;
     assert_non_null(k);
     kit_start(k);
     k->manage.query.engine_socket = "/nonexistent/engine.sock";
+    k->manage.artifact_status = artifact_state;
+    assert_int_equal(uploads_open(&options, &k->manage.uploads, &e), 0);
     kit_run(k);
     kit_project(k, "demo", token);
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
@@ -171,6 +185,7 @@ static void test_every_allocation_fails_once(void **state)
         total += at - 2; /* the last fault did not strike, and `at` is one further */
         expect(k, "", table[i].line, table[i].body, table[i].status, "");
     }
+    uploads_close(k->manage.uploads);
     kit_stop(k);
     print_message("%u allocations\n", total);
     assert_true(!COUNTED || total > 40);

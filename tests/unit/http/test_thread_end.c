@@ -13,8 +13,10 @@ static atomic_int wait_gives;    /* of epoll_wait */
 static atomic_int poll_gives;
 static atomic_int interim_step; /* of an interim answer: full, then 10 bytes, then all */
 static atomic_int interim_gives;
+static atomic_bool interim_hold; /* full again behind its first 10 bytes */
 static atomic_ullong clock_ahead_ns;
 static unsigned polls;
+static unsigned woken; /* polls that saw the wake-up */
 static unsigned closed_eventfds;
 static int eventfd_list[64];
 
@@ -62,7 +64,11 @@ static int fake_poll(struct pollfd *fds, unsigned count, int timeout_ms)
     int gives = atomic_load(&poll_gives);
 
     add(&polls);
-    return gives != 0 ? gives : os_real.poll(fds, count, timeout_ms);
+    gives = gives != 0 ? gives : os_real.poll(fds, count, timeout_ms);
+    if (gives > 0 && fds[1].revents != 0) {
+        add(&woken);
+    }
+    return gives;
 }
 
 static int64_t fake_sendv(int fd, const struct iovec *iov, int count)
@@ -81,6 +87,7 @@ static int64_t fake_sendv(int fd, const struct iovec *iov, int count)
         return -EAGAIN;
     case 1:
         part.iov_len = 10;
+        atomic_store(&interim_gives, atomic_load(&interim_hold) ? -EAGAIN : 0);
         return os_real.sendv(fd, &part, 1);
     case 2:
         return -EAGAIN;
@@ -127,7 +134,8 @@ static void begin_with(struct http_config config)
     atomic_store(&poll_gives, 0);
     atomic_store(&interim_step, 9);
     atomic_store(&interim_gives, 0);
-    polls = closed_eventfds = 0;
+    atomic_store(&interim_hold, false);
+    polls = woken = closed_eventfds = 0;
     start_server(&config);
 }
 
@@ -147,6 +155,8 @@ static int begin_upload(const char *path, unsigned number)
 
 static void test_ended_by_another_thread(void **state)
 {
+    unsigned seen;
+    unsigned waits;
     int fd;
 
     (void)state;
@@ -161,10 +171,14 @@ static void test_ended_by_another_thread(void **state)
     assert_int_equal(jobs[0].again, ERR_UPLOADS_BUSY);
     assert_int_equal(jobs[0].left_last, 5);
     /* The thread is used again, and its wake-up is no longer there. */
+    seen = value_of(&woken);
+    waits = value_of(&polls);
     fd = begin_upload("/put", 2);
+    assert_true(reaches(&polls, waits + 1));
     put_text(fd, "56789");
     expect_answer(fd, 200, SLICE("0123456789"));
     assert_int_equal(close(fd), 0);
+    assert_int_equal(value_of(&woken), seen);
     /* Before the first read; then also what has come is lost. */
     gate = 0;
     plan = (struct plan){.gated = true};
@@ -292,10 +306,10 @@ static void test_free_with_threads_at_work(void **state)
     assert_true(http_post(server, let_go, NULL));
     join_server();
     assert_int_equal(run_result, ERR_IO);
-    free_server();
-    assert_int_equal(jobs[0].result, ERR_NOT_READY);
     assert_int_equal(close(fd), 0);
     assert_int_equal(close(due), 0);
+    free_server();
+    assert_true(jobs[0].result == ERR_NOT_READY || jobs[0].result == ERR_CONNECT);
 }
 
 /* ---- the threads ---- */
@@ -442,6 +456,7 @@ static void test_continue_in_parts(void **state)
     assert_int_equal(close(fd), 0);
     /* Its first part has left when the body is ended: the rest comes before the answer. */
     atomic_store(&interim_step, 1);
+    atomic_store(&interim_hold, true);
     plan.gated_end = true;
     fd = ask_for_continue();
     {
@@ -449,7 +464,6 @@ static void test_continue_in_parts(void **state)
 
         assert_int_equal(recv(fd, ten, sizeof ten, MSG_WAITALL), sizeof ten);
         assert_memory_equal(ten, continued, sizeof ten);
-        atomic_store(&interim_gives, -EAGAIN);
         http_body_end(jobs[1].body, ERR_UPLOADS_BUSY);
         add(&gate);
         assert_int_equal(recv(fd, ten, sizeof ten, MSG_WAITALL), sizeof ten);
@@ -467,7 +481,11 @@ static void test_continue_in_parts(void **state)
     expect_last(fd, 200, SLICE("uploads_busy"));
     /* The client does not wait for it after all. */
     fd = ask_for_continue();
-    put_text(fd, "hello");
+    assert_true(reaches(&jobs_begun, 4));
+    put_text(fd, "he");
+    assert_true(reaches(&job_reads, 2));
+    atomic_store(&interim_gives, 0); /* what was due is no more */
+    put_text(fd, "llo");
     expect_answer(fd, 200, SLICE("hello"));
     assert_int_equal(close(fd), 0);
     /* It cannot be said. */

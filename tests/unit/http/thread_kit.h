@@ -96,6 +96,7 @@ struct job {
 static struct job jobs[JOBS_MAX]; /* of one server, in order */
 static atomic_ullong bytes_sent;  /* by the server, where the test counts them */
 static unsigned jobs_begun;
+static unsigned job_reads; /* reads that gave bytes, of all of them */
 static unsigned jobs_read; /* have read what they will */
 static unsigned jobs_over; /* their work */
 static unsigned jobs_done;
@@ -128,6 +129,7 @@ static inline void job_work(void *ctx, struct http_body *body)
             break;
         }
         buf_put(&j->got, p, (size_t)j->result);
+        add(&job_reads);
     }
     j->left_last = http_body_left(body);
     add(&jobs_read);
@@ -245,6 +247,23 @@ static const struct http_route routes[] = {
 
 /* ---- the server ---- */
 
+static inline int count_one(void *ctx, const char *name)
+{
+    (void)name;
+    (*(unsigned *)ctx)++;
+    return 0;
+}
+
+static inline unsigned open_files(void)
+{
+    unsigned n = 0;
+
+    assert_int_equal(os_real.list("/proc/self/fd", count_one, &n), 0);
+    return n;
+}
+
+static unsigned files_before;
+
 static char socket_path[64];
 static unsigned port;
 static bool on_unix; /* what connect_to uses */
@@ -277,8 +296,10 @@ static inline void start_server(const struct http_config *config)
 
     plan = (struct plan){0};
     memset(jobs, 0, sizeof jobs);
-    jobs_begun = jobs_read = jobs_over = jobs_done = gate = refused = orphans = holding = 0;
+    jobs_begun = job_reads = jobs_read = jobs_over = jobs_done = gate = refused = orphans =
+        holding = 0;
     held = NULL;
+    files_before = open_files();
     server = http_new(config, &e);
     assert_non_null(server);
     (void)snprintf(socket_path, sizeof socket_path, "/tmp/test_thread.%d", (int)getpid());
@@ -297,6 +318,7 @@ static inline void free_server(void)
 {
     http_free(server);
     server = NULL;
+    assert_int_equal(open_files(), files_before); /* also the clients' are closed by now */
     for (unsigned i = 0; i < JOBS_MAX; i++) {
         assert_false(jobs[i].got.failed);
         buf_free(&jobs[i].got);

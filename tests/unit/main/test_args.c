@@ -11,9 +11,9 @@
 #include "main/args.h"
 
 struct values {
-    bool json, given;
+    bool json, given, waits;
     const char *name;
-    uint64_t count;
+    uint64_t count, wait;
 };
 
 static struct values v;
@@ -29,13 +29,21 @@ static const struct arg_option options[] = {
      .min = 2,
      .max = 500,
      .help = "number"},
+    {.name = "wait",
+     .type = ARG_U64_MAYBE,
+     .target = &v.wait,
+     .given = &v.waits,
+     .value = "[N]",
+     .min = 1,
+     .max = 999999999,
+     .help = "number, or none"},
 };
 
 static const struct arg_verb verb = {.name = "test",
                                      .operands = "FILE",
                                      .about = "",
                                      .options = options,
-                                     .option_count = 3,
+                                     .option_count = 4,
                                      .operands_min = 1,
                                      .operands_max = 2};
 
@@ -89,6 +97,48 @@ static void test_forms(void **state)
     assert_null(v.name);
     assert_false(v.given);
     assert_false(a.help);
+}
+
+/* A value that may be left out. */
+static void test_maybe(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        uint64_t wait;
+        const char *operand;
+    } rows[] = {
+        {"f --wait", 0, "f"},
+        {"--wait f", 0, "f"},
+        {"--wait 30 f", 30, "f"},
+        {"f --wait 30", 30, "f"},
+        {"--wait=30 7", 30, "7"},
+        {"--wait 999999999 f", 999999999, "f"},
+        {"--wait 1234567890", 0, "1234567890"}, /* too long for one: an operand */
+        {"--wait 30x", 0, "30x"},
+        {"--wait --json f", 0, "f"},
+        {"--wait -- 30", 0, "30"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct args a;
+        struct err e;
+        assert_int_equal(parse(rows[i].line, &a, &e), 0);
+        assert_true(v.waits);
+        assert_int_equal(v.wait, rows[i].wait);
+        assert_int_equal(a.operand_count, 1);
+        assert_string_equal(a.operand[0], rows[i].operand);
+    }
+    struct args a;
+    struct err e;
+    assert_int_equal(parse("f", &a, &e), 0);
+    assert_false(v.waits);
+    assert_int_equal(parse("--wait=x f", &a, &e), ERR_USAGE);
+    assert_string_equal(e.text, "--wait: \"x\" is not a whole number");
+    assert_int_equal(parse("--wait= f", &a, &e), ERR_USAGE);
+    assert_int_equal(parse("--wait 0 f", &a, &e), ERR_USAGE);
+    assert_string_equal(e.text, "--wait: must be from 1 to 999999999");
+    assert_int_equal(parse("--wait --wait f", &a, &e), ERR_USAGE);
+    assert_string_equal(e.text, "--wait is given twice");
 }
 
 static void test_help_wins(void **state)
@@ -163,9 +213,8 @@ static void test_numbers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forms),
-        cmocka_unit_test(test_help_wins),
-        cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_forms),     cmocka_unit_test(test_maybe),
+        cmocka_unit_test(test_help_wins), cmocka_unit_test(test_mistakes),
         cmocka_unit_test(test_numbers),
     };
     return cmocka_run_group_tests_name("args", tests, NULL, NULL);

@@ -221,8 +221,8 @@ static void test_wait(void **state)
         assert_int_equal(tus_wait_ms(i + 1, false, 0), full[i] / 2);
         assert_int_equal(tus_wait_ms(i + 1, false, (uint32_t)full[i] / 2), full[i]);
     }
-    assert_int_equal(tus_wait_ms(1, true, 0), 125);
-    assert_int_equal(tus_wait_ms(1, true, 125), 250);
+    assert_int_equal(tus_wait_ms(1, true, 0), 50);
+    assert_int_equal(tus_wait_ms(1, true, 50), 100);
     assert_int_equal(tus_wait_ms(1000000, true, UINT32_MAX) <= 30000, 1);
 }
 
@@ -567,9 +567,9 @@ static void test_session_directory(void **state)
     assert_int_equal(st.st_mode & 0777, 0700);
     buf_clear(&out);
     assert_int_equal(setenv("XDG_STATE_HOME", "relative", 1), 0);
-    assert_int_equal(setenv("HOME", "/home/someone", 1), 0);
+    assert_int_equal(setenv("HOME", "/var/empty", 1), 0);
     assert_int_equal(tus_session_dir(&out, NULL, false, &e), 0);
-    assert_string_equal(out.ptr, "/home/someone/.local/state/tallyman/uploads");
+    assert_string_equal(out.ptr, "/var/empty/.local/state/tallyman/uploads");
     buf_clear(&out);
     assert_int_equal(unsetenv("XDG_STATE_HOME"), 0);
     assert_int_equal(unsetenv("HOME"), 0);

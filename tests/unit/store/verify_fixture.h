@@ -357,9 +357,9 @@ FIXTURE_MAY void fixture_kill(struct fixture *f, pid_t child)
     fixture_close_ready(f);
 }
 
-/* A process that overwrites bytes of the WAL's index, as a server does in the midst of a change, and
- * puts them back after hold_ms; it returns when they are overwritten. (A process of its own: a
- * descriptor that this one closes would take its locks with it.) */
+/* A process that overwrites bytes of the WAL's index, as a server does in the midst of a change,
+ * and puts them back after hold_ms; this returns when they are overwritten. (A process of its own:
+ * a descriptor that this one closes would take its locks with it.) */
 FIXTURE_MAY pid_t fixture_scribble(const struct fixture *f, off_t at, size_t n, unsigned hold_ms)
 {
     char path[FIXTURE_PATH];

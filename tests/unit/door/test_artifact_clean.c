@@ -1,0 +1,269 @@
+/* test_artifact_clean: the door's housekeeping: what expires, what stays, acceptances that a crash
+ * interrupted, one bad file that stops nothing. Rounds are asked for, not waited for. */
+#include <errno.h>
+
+#include "tests/unit/door/artifact_kit.h"
+
+#define NONE ((struct slice){0})
+
+static const char text[] = "The quick brown fox jumps over the lazy dog.";
+#define TEXT ((struct slice){.ptr = text, .len = sizeof text - 1})
+
+/* Everything that is not accepted is stale at once. */
+static struct kit *stale_new(void)
+{
+    struct artifact_options options = kit_options();
+    options.retention_ms = 0;
+    return kit_new_with(&options, NULL);
+}
+
+static void put(const struct kit *k, const char *suffix, struct slice bytes)
+{
+    char path[200];
+    kit_path(k, "uploads", suffix, path);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes.ptr, 1, bytes.len, f), bytes.len);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* Files of uploads/ that are there. */
+static unsigned files(const struct kit *k)
+{
+    char command[200];
+    unsigned n = 0;
+    (void)snprintf(command, sizeof command, "ls -A %s/uploads", k->dir);
+    FILE *f = popen(command, "r");
+    assert_non_null(f);
+    for (int c = fgetc(f); c != EOF; c = fgetc(f)) {
+        n += c == '\n' ? 1 : 0;
+    }
+    assert_int_equal(pclose(f), 0);
+    return n;
+}
+
+static struct artifact_status status_of(const struct kit *k)
+{
+    struct artifact_status st;
+    artifact_get_status(k->artifact, &st);
+    return st;
+}
+
+static void test_what_is_in_time_stays_and_is_counted(void **state)
+{
+    struct kit *k = kit_new();
+    (void)state;
+    assert_false(status_of(k).scanned);
+    kit_create(k, TEXT);
+    assert_int_equal(kit_patch(k, 0, slice_of(text, 9)), 204);
+    kit_create(k, TEXT);
+    kit_create(k, TEXT);
+    assert_int_equal(kit_patch(k, 0, TEXT), 204);
+    cleaner_round(k->artifact);
+    struct artifact_status st = status_of(k);
+    assert_true(st.scanned);
+    assert_int_equal(st.partial_uploads, 2);
+    assert_int_equal(st.partial_bytes, 9);
+    assert_int_equal(st.writers, 0);
+    assert_false(st.low_space);
+    expect_offset(k, TEXT.len, true);
+    kit_free(k);
+}
+
+static void test_stale_uploads_go_and_accepted_ones_stay(void **state)
+{
+    struct kit *k = stale_new();
+    uint64_t before = metric_get(METRIC_ARTIFACT_EXPIRED);
+    (void)state;
+    kit_create(k, TEXT);
+    assert_int_equal(kit_patch(k, 0, TEXT), 204);
+    char accepted[sizeof k->id];
+    memcpy(accepted, k->id, sizeof accepted);
+    kit_create(k, TEXT); /* not begun */
+    kit_create(k, TEXT); /* refused */
+    assert_int_equal(kit_patch(k, 0, slice_of("The quick brown fox jumps over the lazy cat.", 44)),
+                     422);
+    kit_create(k, TEXT); /* torn: hole 4 */
+    put(k, ".info", slice_of("{", 1));
+    kit_create(k, TEXT); /* bytes alone: hole 5 */
+    char path[200];
+    kit_path(k, "uploads", ".info", path);
+    assert_int_equal(unlink(path), 0);
+    kit_create(k, TEXT);
+    assert_int_equal(kit_patch(k, 0, slice_of(text, 9)), 204);
+    cleaner_round(k->artifact);
+    assert_int_equal(kit_head(k), 404);
+    assert_int_equal(kit_patch(k, 9, slice_from(TEXT, 9)), 404);
+    assert_int_equal(kit_receipt(k), 404);
+    assert_int_equal(metric_get(METRIC_ARTIFACT_EXPIRED), before + 5);
+    assert_int_equal(status_of(k).partial_uploads, 0);
+    memcpy(k->id, accepted, sizeof accepted);
+    expect_offset(k, TEXT.len, true);
+    expect_stored(k, TEXT);
+    assert_int_equal(files(k), 2); /* the bytes and what was declared of them */
+    kit_free(k);
+}
+
+static void test_what_somebody_holds_stays(void **state)
+{
+    struct kit *k = stale_new();
+    struct registry *g = &k->artifact->registry;
+    struct holder h = {.writer = false};
+    (void)state;
+    kit_create(k, TEXT);
+    memcpy(h.id, k->id, sizeof h.id);
+    assert_int_equal(registry_try(g, &h), 0);
+    cleaner_round(k->artifact);
+    put(k, "", TEXT); /* complete, and held */
+    cleaner_round(k->artifact);
+    registry_leave(g, &h);
+    assert_false(kit_exists(k, "receipts", ".json"));
+    cleaner_round(k->artifact);
+    assert_true(kit_exists(k, "receipts", ".json"));
+    kit_free(k);
+}
+
+static bool has_receipt(struct kit *k)
+{
+    return kit_exists(k, "receipts", ".json");
+}
+
+static bool has_scanned(struct kit *k)
+{
+    return status_of(k).scanned;
+}
+
+/* Hole 1: nobody has to ask. */
+static void test_a_start_finishes_acceptances_and_clears_up(void **state)
+{
+    struct artifact_options options = kit_options();
+    struct kit *k = kit_new();
+    struct err e = {0};
+    char path[200];
+    (void)state;
+    kit_create(k, TEXT);
+    put(k, "", TEXT);
+    (void)snprintf(path, sizeof path, "%s/receipts/.receipt-%s", k->dir, k->id);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fclose(f), 0);
+    kit_close(k);
+    kit_open(k, &options, NULL);
+    assert_int_equal(artifact_start(k->artifact, k->server, &e), 0);
+    assert_int_not_equal(access(path, F_OK), 0);
+    kit_await(k, has_receipt);
+    kit_await(k, has_scanned);
+    expect_offset(k, TEXT.len, true);
+    artifact_stop(k->artifact);
+    artifact_stop(k->artifact);
+    assert_int_equal(artifact_start(k->artifact, k->server, &e), 0);
+    kit_free(k);
+}
+
+/* Cleaning, in rounds, by the thread. */
+static bool is_removed(struct kit *k)
+{
+    return !kit_exists(k, "uploads", ".info");
+}
+
+static void test_the_thread_goes_round(void **state)
+{
+    struct kit *k = stale_new();
+    struct err e = {0};
+    (void)state;
+    assert_int_equal(artifact_start(k->artifact, k->server, &e), 0);
+    kit_await(k, has_scanned);
+    kit_create(k, TEXT); /* the next round finds it */
+    kit_await(k, is_removed);
+    kit_free(k);
+}
+
+/* Holes 4 and 5: what fails is one upload's, and the next round's. */
+static void test_one_bad_file_stops_nothing(void **state)
+{
+    struct kit *k;
+    struct artifact_options options = kit_options();
+    static const enum os_call calls[] = {OS_CALL_unlink, OS_CALL_open, OS_CALL_stat};
+    char bad[UPLOAD_ID_LEN + 1];
+    (void)state;
+    options.retention_ms = 0;
+    faults_install(NULL);
+    k = kit_new_with(&options, NULL);
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        kit_create(k, TEXT);
+        assert_int_equal(kit_patch(k, 0, slice_of(text, 9)), 204);
+        memcpy(bad, k->id, sizeof bad);
+        kit_create(k, TEXT);
+        faults_count_only(calls[i], bad);
+        faults_reset();
+        faults_arm(1, EIO, true, FAULT_ERROR);
+        cleaner_round(k->artifact);
+        assert_true(faults_fired() > 0);
+        faults_reset();
+        assert_false(kit_exists(k, "uploads", ".info"));
+        memcpy(k->id, bad, sizeof bad);
+        assert_true(kit_exists(k, "uploads", ".info"));
+        cleaner_round(k->artifact);
+        assert_false(kit_exists(k, "uploads", ".info"));
+        assert_true(status_of(k).scanned);
+    }
+    /* An acceptance that fails is tried again; the folder cannot be listed. */
+    kit_create(k, TEXT);
+    put(k, "", TEXT);
+    faults_count_only(OS_CALL_rename, ".receipt-");
+    faults_reset();
+    faults_arm(1, EIO, false, FAULT_ERROR);
+    uint64_t failures = metric_get(METRIC_ARTIFACT_FAILURES);
+    cleaner_round(k->artifact);
+    assert_int_equal(metric_get(METRIC_ARTIFACT_FAILURES), failures + 1);
+    kit_create(k, TEXT);
+    put(k, "", TEXT);
+    faults_count_only(OS_CALL_open, k->id);
+    faults_reset();
+    faults_arm(3, EIO, true, FAULT_ERROR);
+    cleaner_round(k->artifact);
+    faults_count_only(OS_CALL_list, "uploads");
+    faults_reset();
+    faults_arm(1, EIO, true, FAULT_ERROR);
+    cleaner_round(k->artifact);
+    assert_int_equal(faults_fired(), 2);
+    faults_reset();
+    cleaner_round(k->artifact);
+    assert_true(kit_exists(k, "receipts", ".json"));
+    kit_free(k);
+    faults_uninstall();
+}
+
+/* Leavings of a crash that cannot be removed do not keep the door from opening. */
+static void test_a_start_on_a_failing_disk(void **state)
+{
+    struct kit *k;
+    struct artifact_options options = kit_options();
+    struct err e = {0};
+    (void)state;
+    faults_install(NULL);
+    k = kit_new_with(&options, NULL);
+    faults_count_only(OS_CALL_list, NULL);
+    faults_reset();
+    faults_arm(1, EIO, false, FAULT_ERROR);
+    assert_int_equal(artifact_start(k->artifact, k->server, &e), 0);
+    kit_await(k, has_scanned);
+    kit_create(k, TEXT);
+    assert_int_equal(kit_patch(k, 0, TEXT), 204);
+    kit_free(k);
+    faults_uninstall();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_in_time_stays_and_is_counted),
+        cmocka_unit_test(test_stale_uploads_go_and_accepted_ones_stay),
+        cmocka_unit_test(test_what_somebody_holds_stays),
+        cmocka_unit_test(test_a_start_finishes_acceptances_and_clears_up),
+        cmocka_unit_test(test_the_thread_goes_round),
+        cmocka_unit_test(test_one_bad_file_stops_nothing),
+        cmocka_unit_test(test_a_start_on_a_failing_disk),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

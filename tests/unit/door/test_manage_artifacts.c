@@ -1,0 +1,441 @@
+/* test_manage_artifacts: projects that take artifacts, what is told of one artifact, and the status
+ * of the door, over a real server with real files. */
+#include <errno.h>
+#include <sys/stat.h>
+
+#include "store/artifact/delivery_index.h"
+#include "tests/lib/faults.h"
+#include "tests/unit/door/manage_kit.h"
+
+#define P         "/api/v1/projects"
+#define RETENTION 1800000u
+
+static int setup(void **state)
+{
+    struct kit *k = calloc(1, sizeof *k);
+    struct err e = {0};
+
+    assert_non_null(k);
+    kit_start(k);
+    struct uploads_options options = {.data = k->dir, .issuer = "http://issuer.example/\"<"};
+    assert_int_equal(uploads_open(&options, &k->manage.uploads, &e), 0);
+    k->manage.upload_retention_ms = RETENTION;
+    kit_run(k);
+    *state = k;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct kit *k = *state;
+
+    uploads_close(k->manage.uploads);
+    kit_stop(k);
+    free(k);
+    return 0;
+}
+
+/* ---- projects ---- */
+
+static void create(struct kit *k, const char *artifacts, unsigned status, const char *text)
+{
+    char body[6000];
+
+    (void)snprintf(body, sizeof body, "{\"id\":\"files\",\"artifacts\":%s}", artifacts);
+    expect(k, "", "POST " P, body, status, text);
+}
+
+static void create_at(struct kit *k, const char *directory, unsigned status, const char *text)
+{
+    char artifacts[5000];
+
+    (void)snprintf(artifacts, sizeof artifacts, "{\"sink\":\"directory\",\"directory\":\"%s\"}",
+                   directory);
+    create(k, artifacts, status, text);
+}
+
+static void test_projects(void **state)
+{
+    struct kit *k = *state;
+    char dir[] = "/tmp/tallyman-files-XXXXXX";
+    char text[200];
+    char token[KEY_TEXT_MAX + 1];
+
+    assert_non_null(mkdtemp(dir));
+    kit_project(k, "plain", token);
+    expect(k, "", "GET " P "/plain", NULL, 200, "\"artifacts\":null");
+    (void)snprintf(text, sizeof text, "\"artifacts\":{\"sink\":\"directory\",\"directory\":\"%s\"}",
+                   dir);
+    create_at(k, dir, 201, text);
+    expect(k, "", "GET " P, NULL, 200, text);
+    expect(k, "", "GET " P "/files", NULL, 200, text);
+    assert_true(control_takes_artifacts(store_control(k->store), 2));
+    assert_false(control_takes_artifacts(store_control(k->store), 1));
+    create_at(k, dir, 409, "\"error\":\"project_exists\"");
+    assert_int_equal(rmdir(dir), 0);
+}
+
+static void test_bad_artifacts(void **state)
+{
+    static const struct {
+        const char *artifacts, *text;
+    } table[] = {
+        {"null", "artifacts must be an object"},
+        {"\"directory\"", "artifacts must be an object"},
+        {"{}", "artifacts: sink is missing"},
+        {"{\"sink\":\"directory\"}", "artifacts: directory is missing"},
+        {"{\"sink\":1,\"directory\":\"/tmp\"}", "artifacts: sink must be a string"},
+        {"{\"sink\":\"directory\",\"directory\":[]}", "artifacts: directory must be a string"},
+        {"{\"sink\":\"directory\",\"directory\":\"/tmp\",\"more\":1}",
+         "artifacts: unknown member \\\"more\\\""},
+        {"{\"sink\":\"s3\",\"directory\":\"/tmp\"}", "artifacts: the sink is \\\"directory\\\""},
+        {"{\"sink\":\"\",\"directory\":\"/tmp\"}", "artifacts: the sink is \\\"directory\\\""},
+    };
+    static char longest[4200];
+    struct kit *k = *state;
+    char path[200];
+
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        create(k, table[i].artifacts, 400, table[i].text);
+    }
+    create_at(k, "", 400, "artifacts: the directory is an absolute path");
+    create_at(k, "tmp", 400, "artifacts: the directory is an absolute path");
+    create_at(k, "/tmp\\u0000x", 400, "UTF-8 without control characters");
+    create_at(k, "/none/such", 400, "No such file or directory; make the directory first");
+    create_at(k, "/etc/passwd", 400, "/etc/passwd: Not a directory");
+    memset(longest, 'x', sizeof longest);
+    longest[0] = '/';
+    longest[4001] = '\0';
+    create_at(k, longest, 400, "artifacts: a directory has at most 4000 bytes");
+    longest[4000] = '\0';
+    create_at(k, longest, 400, "File name too long");
+    /* The data directory, what is in it, and ways around. */
+    create_at(k, k->dir, 400, "lies in the data directory");
+    (void)snprintf(path, sizeof path, "%s/uploads/../uploads//", k->dir);
+    create_at(k, path, 400, "lies in the data directory");
+    (void)snprintf(path, sizeof path, "%s-link", k->dir);
+    assert_int_equal(symlink(k->dir, path), 0);
+    create_at(k, path, 400, "lies in the data directory");
+    assert_int_equal(unlink(path), 0);
+    expect(k, "", "GET " P, NULL, 200, "{\"projects\":[]}"); /* nothing of all this was stored */
+}
+
+/* ---- artifacts ---- */
+
+/* An upload of `size` bytes 'x' of which `written` come. */
+static void upload(struct kit *k, uint64_t size, size_t written, const char *checksum,
+                   const char *filename, char id[UPLOAD_ID_LEN + 1], struct receipt *receipt)
+{
+    static struct upload_info info;
+    struct upload *u;
+    struct blake3 h;
+    uint8_t digest[BLAKE3_LEN];
+    struct err e = {0};
+    char *bytes = malloc((size_t)size);
+
+    assert_non_null(bytes);
+    memset(bytes, 'x', (size_t)size);
+    memset(&info, 0, sizeof info);
+    blake3_start(&h);
+    blake3_add(&h, bytes, (size_t)size);
+    blake3_end(&h, digest);
+    hex_encode(info.checksum, digest, BLAKE3_LEN);
+    if (checksum != NULL) {
+        memcpy(info.checksum, checksum, BLAKE3_HEX_LEN);
+    }
+    info.size = size;
+    (void)snprintf(info.project, sizeof info.project, "files");
+    (void)snprintf(info.filename, sizeof info.filename, "%s", filename);
+    assert_int_equal(upload_create(k->manage.uploads, &info, true, &e), 0);
+    memcpy(id, info.id, sizeof info.id);
+    assert_int_equal(upload_open_new(k->manage.uploads, &info, &u, &e), 0);
+    assert_int_equal(upload_write(u, bytes, written, NULL, &e), 0);
+    if (written < size) {
+        assert_int_equal(upload_sync(u, &e), 0);
+    } else {
+        assert_int_equal(upload_accept(u, receipt, NULL, &e),
+                         checksum != NULL ? ERR_CHECKSUM_MISMATCH : 0);
+    }
+    upload_close(u);
+    free(bytes);
+}
+
+static void line_of(const char *id, char line[80])
+{
+    (void)snprintf(line, 80, "GET /api/v1/artifacts/%s", id);
+}
+
+static void test_nothing(void **state)
+{
+    static const char *const ids[] = {"00112233445566778899aabbccddeeff", "x",
+                                      "00112233445566778899AABBCCDDEEFF", "..%2f"};
+    struct kit *k = *state;
+    char line[80];
+
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        line_of(ids[i], line);
+        expect(k, "-", line, NULL, 404, "\"error\":\"not_found\"");
+    }
+    expect(k, "-", "POST /api/v1/artifacts/x", "{}", 405, "Allow: GET, HEAD");
+    struct uploads *us = k->manage.uploads;
+    k->manage.uploads = NULL; /* a server without the door */
+    line_of(ids[0], line);
+    expect(k, "-", line, NULL, 404, "\"error\":\"not_found\"");
+    k->manage.uploads = us;
+}
+
+static void test_partial(void **state)
+{
+    struct kit *k = *state;
+    static struct receipt receipt;
+    char id[UPLOAD_ID_LEN + 1];
+    char line[80];
+    char text[200];
+    char path[200];
+
+    upload(k, 100, 40, NULL, "", id, &receipt);
+    line_of(id, line);
+    (void)snprintf(text, sizeof text,
+                   "{\"object_id\":\"%s\",\"accepted\":null,\"upload\":{\"offset\":40,"
+                   "\"length\":100,\"expires_at\":\"20",
+                   id);
+    struct reply r = kit_ask(k, "-", line, NULL);
+    expect_status(&r, 200);
+    expect_in(&r, text);
+    expect_in(&r, "\"project\":\"files\",\"filename\":null,\"delivery\":null,\"local\":"
+                  "{\"present\":true,\"size_bytes\":40},\"release\":null,\"archive\":null}");
+    reply_free(&r);
+    /* Its state is lost: nothing is promised. */
+    (void)snprintf(path, sizeof path, "%s/uploads/%s.state", k->dir, id);
+    assert_int_equal(truncate(path, 100), 0);
+    expect(k, "-", line, NULL, 200, "\"upload\":{\"offset\":0,\"length\":100,");
+    assert_int_equal(unlink(path), 0);
+    expect(k, "-", line, NULL, 200, "\"upload\":{\"offset\":0,\"length\":100,");
+    /* Nor is there an upload that cannot be read. */
+    (void)snprintf(path, sizeof path, "%s/uploads/%s.info", k->dir, id);
+    assert_int_equal(truncate(path, 5), 0);
+    expect(k, "-", line, NULL, 500, "\"error\":\"internal_error\"");
+}
+
+static void test_gone(void **state)
+{
+    struct kit *k = *state;
+    static struct receipt receipt;
+    char zeros[BLAKE3_HEX_LEN + 1];
+    char id[UPLOAD_ID_LEN + 1];
+    char line[80];
+
+    memset(zeros, '0', sizeof zeros - 1);
+    zeros[sizeof zeros - 1] = '\0';
+    upload(k, 10, 10, zeros, "a", id, &receipt);
+    line_of(id, line);
+    expect(k, "-", line, NULL, 410, "\"error\":\"gone\"");
+    expect(k, "-", line, NULL, 410, zeros); /* the reason names both digests */
+}
+
+/* ---- and their delivery ---- */
+
+/* Both rows of the package, sealed as pending. */
+static void seal(struct delivery_index *ix, const struct receipt *receipt,
+                 struct delivery_plan *plan)
+{
+    static const struct artifact_sink to = {"directory", "/srv/files"};
+    static struct delivery_artifact a;
+    struct err e = {0};
+
+    memset(&a, 0, sizeof a);
+    memcpy(a.object_id, receipt->object_id, sizeof a.object_id);
+    memcpy(a.checksum, receipt->checksum, sizeof a.checksum);
+    (void)snprintf(a.project, sizeof a.project, "files");
+    (void)snprintf(a.filename, sizeof a.filename, "a b.txt");
+    a.size_bytes = receipt->size_bytes;
+    a.accepted_at = receipt->accepted_at;
+    assert_int_equal(delivery_index_begin(ix, &e), 0);
+    assert_int_equal(delivery_index_add(ix, &a, 1000, &e), 0);
+    assert_int_equal(delivery_index_commit(ix, &e), 0);
+    delivery_plan_begin(plan, &a, &to);
+    for (unsigned i = 0; i < DELIVERY_FILES_MAX; i++) {
+        struct delivery_digests *d = &plan->file[i].digests;
+        memset(d->blake3, 'b', BLAKE3_HEX_LEN);
+        memset(d->md5, '0' + (int)i, MD5_HEX_LEN);
+        memset(d->sha1, 'a', SHA1_HEX_LEN);
+        plan->file[i].size = a.size_bytes + i;
+    }
+    memcpy(plan->file[0].digests.blake3, a.checksum, BLAKE3_HEX_LEN);
+    assert_int_equal(delivery_index_seal(ix, plan, 2, 2000, &e), 0);
+}
+
+static void test_accepted(void **state)
+{
+    struct kit *k = *state;
+    static struct receipt receipt;
+    static struct delivery_plan plan;
+    struct delivery_index *ix;
+    struct err e = {0};
+    bool rebuilt;
+    char id[UPLOAD_ID_LEN + 1];
+    char line[80];
+    char path[200];
+
+    upload(k, 5, 5, NULL, "a b.txt", id, &receipt);
+    line_of(id, line);
+    struct reply r = kit_ask(k, "-", line, NULL);
+    expect_status(&r, 200);
+    expect_in(&r, "\"accepted\":{\"at\":\"20");
+    expect_in(&r, ".000Z\",\"size_bytes\":5,\"checksum\":\"blake3:");
+    expect_in(&r, "\"issuer\":\"http://issuer.example/\\\"<\",\"receipt_id\":\"receipt:");
+    expect_in(&r, "},\"upload\":null,\"project\":\"files\",\"filename\":\"a b.txt\","
+                  "\"delivery\":null,\"local\":{\"present\":true,\"size_bytes\":5},");
+    reply_free(&r);
+    assert_int_equal(delivery_index_open(k->dir, &ix, &rebuilt, &e), 0);
+    expect(k, "-", line, NULL, 200, "\"delivery\":null,\"local\""); /* not looked at yet */
+    seal(ix, &receipt, &plan);
+    expect(k, "-", line, NULL, 200,
+           "\"delivery\":{\"state\":\"pending\",\"sink\":\"directory\",\"identifier\":\"");
+    assert_int_equal(delivery_index_claim(ix, &plan, 3, &e), 0);
+    assert_int_equal(delivery_index_retry(ix, &plan, 4, 5000, "the disk is \"full\"", &e), 0);
+    expect(k, "-", line, NULL, 200,
+           "\"attempts\":1,\"next_attempt_at\":\"1970-01-01T00:00:05.000Z\","
+           "\"error\":\"the disk is \\\"full\\\"\",\"files\":[{\"name\":\"a_b.txt\",\"size\":5,"
+           "\"md5\":\"00000000000000000000000000000000\"},{\"name\":\"a_b.txt.manifest.jsonl\","
+           "\"size\":6,\"md5\":\"11111111111111111111111111111111\"}]},\"local\"");
+    assert_int_equal(delivery_index_claim(ix, &plan, 6, &e), 0);
+    assert_int_equal(delivery_index_park(ix, &plan, 7, "another file", "move it", &e), 0);
+    expect(k, "-", line, NULL, 200, "\"error\":\"another file\",\"way_out\":\"move it\"");
+    assert_int_equal(delivery_index_restart(ix, 8, &e), 0);
+    assert_int_equal(delivery_index_claim(ix, &plan, 9, &e), 0);
+    assert_int_equal(delivery_index_sent(ix, &plan, 10, &e), 0);
+    assert_int_equal(delivery_index_verified(ix, &plan, 11, &e), 0);
+    expect(k, "-", line, NULL, 200, "{\"state\":\"verified\"");
+    expect(k, "-", line, NULL, 200,
+           "\"sent_at\":\"1970-01-01T00:00:10.000Z\",\"verified_at\":\"1970-01-01T00:00:11.000Z\"");
+    delivery_index_close(ix);
+    /* What is gone here is told as gone, each by itself. */
+    (void)snprintf(path, sizeof path, "%s/uploads/%s", k->dir, id);
+    assert_int_equal(unlink(path), 0);
+    expect(k, "-", line, NULL, 200, "\"local\":{\"present\":false,\"size_bytes\":0}");
+    (void)snprintf(path, sizeof path, "%s/uploads/%s.info", k->dir, id);
+    assert_int_equal(unlink(path), 0);
+    expect(k, "-", line, NULL, 200, "\"project\":null,\"filename\":null,\"delivery\":{\"state\"");
+    (void)snprintf(path, sizeof path, "%s/" DELIVERY_FILE, k->dir);
+    assert_int_equal(truncate(path, 700), 0);
+    r = kit_ask(k, "-", line, NULL);
+    expect_status(&r, 200);
+    expect_in(&r, "\"delivery\":null,\"delivery_error\":\"delivery.sqlite cannot be read now\"");
+    reply_free(&r);
+    (void)snprintf(path, sizeof path, "%s/receipts/%s.json", k->dir, id);
+    assert_int_equal(truncate(path, 10), 0);
+    expect(k, "-", line, NULL, 500, "\"error\":\"internal_error\"");
+}
+
+/* Pages may ask. */
+static void test_cors(void **state)
+{
+    struct kit *k = *state;
+    struct reply r;
+    int fd = kit_connect(k, true);
+    static const char text[] = "GET /api/v1/artifacts/x HTTP/1.1\r\nHost: files.example\r\n"
+                               "Origin: https://page.example\r\nConnection: close\r\n\r\n";
+
+    assert_int_equal(send(fd, text, sizeof text - 1, MSG_NOSIGNAL), sizeof text - 1);
+    r = kit_receive(fd);
+    expect_status(&r, 404);
+    expect_in(&r, "Access-Control-Allow-Origin: https://page.example\r\n");
+    reply_free(&r);
+}
+
+/* A disk that cannot be read fails the request, and the next one is as before. */
+static void test_faults(void **state)
+{
+    static const char *const paths[] = {".info", ".state", ".json", "uploads/"};
+    struct kit *k = *state;
+    static struct receipt receipt;
+    char id[UPLOAD_ID_LEN + 1];
+    char line[80];
+
+    upload(k, 100, 40, NULL, "", id, &receipt);
+    line_of(id, line);
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        faults_install(NULL);
+        faults_count_only(i == 3 ? OS_CALL_stat : OS_CALL_open, paths[i]);
+        faults_arm(1, EIO, true, FAULT_ERROR);
+        struct reply r = kit_ask(k, "-", line, NULL);
+        uint64_t fired = faults_fired();
+        faults_uninstall();
+        assert_true(fired > 0);
+        expect_status(&r, 500);
+        reply_free(&r);
+        expect(k, "-", line, NULL, 200, "\"offset\":40");
+    }
+}
+
+/* ---- status ---- */
+
+static void door_state(void *ctx, struct manage_artifacts *out)
+{
+    *out = *(const struct manage_artifacts *)ctx;
+}
+
+static void test_status(void **state)
+{
+    static struct manage_artifacts door = {.writers = 2,
+                                           .partial_uploads = 9,
+                                           .low_space = true,
+                                           .deliver_state = "running",
+                                           .deliver_restarts = 3,
+                                           .deliver_detail = "last end: \"signal 9\""};
+    static struct receipt receipt;
+    static struct delivery_plan plan;
+    struct kit *k = *state;
+    struct delivery_index *ix;
+    struct err e = {0};
+    bool rebuilt;
+    char id[UPLOAD_ID_LEN + 1];
+    char path[200];
+
+    struct reply r = kit_ask(k, "", "GET /api/v1/status", NULL);
+    expect_not_in(&r, "\"artifacts\"");
+    reply_free(&r);
+    k->manage.artifact_status = door_state;
+    k->manage.artifact_ctx = &door;
+    expect(k, "", "GET /api/v1/status", NULL, 200,
+           "\"artifacts\":{\"writers\":2,\"partial_uploads\":null,\"partial_bytes\":null,"
+           "\"low_space\":true,\"deliver\":{\"state\":\"running\",\"restarts\":3,"
+           "\"detail\":\"last end: \\\"signal 9\\\"\"},\"delivery\":{\"artifacts\":0,\"pending\":0,"
+           "\"sending\":0,\"sent\":0,\"verified\":0,\"retry_wait\":0,\"parked\":0,\"error\":\"\"}},"
+           "\"http\":");
+    door.scanned = true;
+    door.partial_bytes = 99;
+    upload(k, 5, 5, NULL, "a", id, &receipt);
+    assert_int_equal(delivery_index_open(k->dir, &ix, &rebuilt, &e), 0);
+    seal(ix, &receipt, &plan);
+    assert_int_equal(delivery_index_claim(ix, &plan, 3, &e), 0);
+    assert_int_equal(delivery_index_retry(ix, &plan, 4, 5000, "no such mount", &e), 0);
+    expect(k, "", "GET /api/v1/status", NULL, 200, "\"partial_uploads\":9,\"partial_bytes\":99,");
+    expect(k, "", "GET /api/v1/status", NULL, 200,
+           "\"delivery\":{\"artifacts\":1,\"pending\":0,\"sending\":0,\"sent\":0,\"verified\":0,"
+           "\"retry_wait\":1,\"parked\":0,\"error\":\"no such mount\"}}");
+    delivery_index_close(ix);
+    (void)snprintf(path, sizeof path, "%s/" DELIVERY_FILE, k->dir);
+    assert_int_equal(truncate(path, 700), 0);
+    r = kit_ask(k, "", "GET /api/v1/status", NULL);
+    expect_status(&r, 200);
+    expect_in(&r, "\"delivery\":{\"error\":\"");
+    expect_not_in(&r, "\"retry_wait\"");
+    reply_free(&r);
+    expect(k, "-", "GET /api/v1/status", NULL, 401, "");
+    k->manage.artifact_status = NULL;
+}
+
+#define test(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        test(test_projects), test(test_bad_artifacts), test(test_nothing),
+        test(test_partial),  test(test_gone),          test(test_accepted),
+        test(test_cors),     test(test_faults),        test(test_status),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
