@@ -68,9 +68,9 @@ def cpu_seconds(pid):
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
-def sync_count(summary):
+def sync_count(summary, calls=SYNC_CALLS):
     """Calls in the table that strace -c wrote."""
-    wanted = SYNC_CALLS.split(",")
+    wanted = calls.split(",")
     rows = [line.split() for line in summary.splitlines()]
     return sum(int(row[3]) for row in rows if len(row) >= 5 and row[-1] in wanted)
 
@@ -92,6 +92,7 @@ class Peer:
 
     name = ""
     process = None
+    sync_calls = SYNC_CALLS
     events = 0  # acknowledged since the directory is new
 
     def __init__(self, settings):
@@ -146,7 +147,7 @@ class Peer:
         out = self.s.data / f"{self.name}.strace"
         out.unlink(missing_ok=True)
         tracer = subprocess.Popen(
-            ["strace", "-f", "-c", "-o", out, "-e", f"trace={SYNC_CALLS}",
+            ["strace", "-f", "-c", "-o", out, "-e", f"trace={self.sync_calls}",
              "-p", str(self.process.pid)],
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         if "attached" not in tracer.stderr.readline():
@@ -157,7 +158,7 @@ class Peer:
         finally:
             tracer.send_signal(signal.SIGINT)
             tracer.communicate(timeout=30)
-        return sync_count(out.read_text()) / max(1, result["acks_total"])
+        return sync_count(out.read_text(), self.sync_calls) / max(1, result["acks_total"])
 
     def facts(self, result):
         """What else there is to know while the server runs; raises when data is wrong."""

@@ -58,7 +58,10 @@ void http_conn_close(struct http_conn *c)
     if (c->away) {
         http_away_close(c);
     } else {
-        (void)os_close(c->fd); /* leaves epoll with it; nothing was promised by this descriptor */
+        /* By name: a close takes it out of epoll only when no child that is between fork and exec
+         * has a copy, and an event of it would name memory that is free by then. */
+        (void)os_epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, c->fd, NULL);
+        (void)os_close(c->fd); /* nothing was promised by this descriptor */
     }
     http_conn_stop_waiting(c);
     if (c->dirty) {

@@ -202,8 +202,7 @@ static int start(struct deliver *d, struct err *e)
     }
     if (r == 0) {
         start_watch(d);
-        log_line(LOG_INFO, "deliver", "ready%s",
-                 rebuilt ? ": " DELIVERY_FILE " is made anew from receipts and plans" : "");
+        log_line(LOG_INFO, "deliver", "ready%s", rebuilt ? ", with a new " DELIVERY_FILE : "");
     }
     return r;
 }
@@ -280,6 +279,19 @@ static int one_turn(struct deliver *d, struct err *e)
     return 0;
 }
 
+/* Damage that only reading showed: without this, each start would end at the same row. */
+static void discard(const char *data)
+{
+    struct err e = {0};
+
+    if (delivery_index_put_aside(data, &e) != 0) {
+        log_line(LOG_ERROR, "deliver", "%s", e.text);
+    } else {
+        log_line(LOG_ERROR, "deliver",
+                 "%s is damaged; it is put aside, and the next start makes it anew", DELIVERY_FILE);
+    }
+}
+
 int deliver_run(const struct deliver_options *options, struct err *e)
 {
     static struct deliver d; /* large: plans and names */
@@ -297,5 +309,8 @@ int deliver_run(const struct deliver_options *options, struct err *e)
         r = one_turn(&d, e);
     }
     end(&d);
+    if (r == ERR_CORRUPT) {
+        discard(options->data);
+    }
     return r;
 }

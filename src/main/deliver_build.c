@@ -257,8 +257,8 @@ static int put_sidecars(struct deliver *d, struct slice manifest, struct slice p
 
 /* ---- the build ---- */
 
-/* The receipt is looked at once more: one that its server took back, because it could not be synced,
- * may have been given again with another time. */
+/* The receipt is looked at once more: one that its server took back, because it could not be
+ * synced, may have been given again with another time. */
 static int receipt_again(struct deliver *d, struct failure *f)
 {
     struct delivery_artifact *a = &d->work.artifact;

@@ -36,9 +36,9 @@ int64_t deliver_now_ms(void);
 /* DATA/NAME; the directory's length was checked at the start. */
 void deliver_path(const struct deliver *d, char out[DELIVER_PATH_BYTES], const char *name);
 
-/* A text for the log: whoever knows an object id may ask for the artifact, so that ids are shortened
- * wherever they are in it, and control characters (of names) become '?'. Cut where it is too long.
- */
+/* A text for the log: whoever knows an object id may ask for the artifact, so that ids are
+ * shortened wherever they are in it, and control characters (of names) become '?'. Cut where it is
+ * too long. */
 void deliver_shown(char out[DELIVER_SHOWN_MAX], const char *text);
 
 /* deliver_scan.c */

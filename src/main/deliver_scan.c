@@ -5,10 +5,12 @@
  * receipt of its id, no readable .info) is noted in the index, logged once, and tried again at each
  * scan; it is never fatal. A fault of the disk is neither noted nor final.
  *
- * A name in receipts/ is believed only after a sync of the folder by this process: the server renames
- * first and syncs then, and takes the name back when that fails. (A build looks at the receipt once
- * more.) A scan is transactions of SCAN_GROUP additions. Power failure in between: what is missing is added
- * by the next scan. Memory: one receipt and one .info.
+ * A name in receipts/ is believed only after a sync of the folder by this process: the server
+ * renames first and syncs then, and takes the name back when that fails. (A build looks at the
+ * receipt once more.)
+ *
+ * A scan is transactions of SCAN_GROUP additions. Power failure in between: what is missing is
+ * added by the next scan. Memory: one receipt and one .info.
  *
  * Answers: the index's errors. A directory that cannot be read is logged, and read again soon. */
 #include <errno.h>

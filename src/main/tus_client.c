@@ -221,6 +221,10 @@ static enum step judge_patch(struct tus_upload *u, const struct tus_answer *a,
         return fetch_receipt(u, receipt);
     }
     describe(u, "PATCH", a);
+    if (a->status == 417 && !u->no_expect) { /* libcurl has not got over it by itself */
+        u->no_expect = true;
+        return AT_ONCE;
+    }
     if (a->status == 422) {
         return REFUSED;
     }
@@ -244,7 +248,7 @@ static enum step send_rest(struct tus_upload *u, uint64_t offset, struct tus_ans
     char line[64];
     (void)snprintf(line, sizeof line, "Upload-Offset: %llu", (unsigned long long)offset);
     const char *const headers[] = {TUS_HEADER, "Content-Type: application/offset+octet-stream",
-                                   line, NULL};
+                                   line, u->no_expect ? "Expect:" : NULL, NULL};
     const struct tus_request req = {.method = TUS_PATCH,
                                     .url = u->session.upload_url,
                                     .headers = headers,

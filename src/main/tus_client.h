@@ -106,6 +106,7 @@ struct tus_upload {
     bool fresh;      /* created just now: it holds nothing, and need not be asked */
     unsigned tries;  /* failed since the offset last rose */
     uint64_t failing_since_ns;
+    bool no_expect;          /* the server has answered 417 to Expect: 100-continue */
     bool lost;               /* the last failure was no answer */
     uint64_t retry_after_ms; /* what it asked for; UINT64_MAX: nothing */
 };

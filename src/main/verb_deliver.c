@@ -1,5 +1,6 @@
-/* tallyman deliver: brings accepted artifacts to their destinations (main/deliver.h). `serve` starts
- * and supervises one; it also runs alone, on a data directory whose server has --no-deliver. */
+/* tallyman deliver: brings accepted artifacts to their destinations (main/deliver.h). `serve`
+ * starts and supervises one; it also runs alone, on a data directory whose server has --no-deliver.
+ */
 #include <stdlib.h>
 
 #include "base/log.h"

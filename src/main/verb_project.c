@@ -41,6 +41,32 @@ static bool call(const struct project_verb *p, struct buf *path, bool post, stru
     return api_call(&p->target, &req, answer, code);
 }
 
+/* "directory: /srv/files", or nothing for a project that takes no artifacts. */
+static void put_destination(struct buf *out, struct slice project)
+{
+    struct slice artifacts;
+    struct slice sink;
+    struct slice directory;
+    if (json_member(project, SLICE("artifacts"), &artifacts) &&
+        json_type_of(artifacts) == JSON_OBJECT && json_member(artifacts, SLICE("sink"), &sink) &&
+        json_member(artifacts, SLICE("directory"), &directory)) {
+        api_put_shown(out, sink);
+        buf_put_cstr(out, ": ");
+        api_put_shown(out, directory);
+    }
+}
+
+/* A line of it, where there is one. */
+static void print_destination(const char *name, struct slice project)
+{
+    struct buf b = {0};
+    put_destination(&b, project);
+    if (b.len > 0) {
+        output_printf("%s%.*s\n", name, (int)b.len, b.ptr);
+    }
+    buf_free(&b);
+}
+
 /* Appends "artifacts":{...}, with the directory as the server must know it. */
 static void put_artifacts(struct buf *body, const char *sink, const char *directory)
 {
@@ -89,27 +115,13 @@ static int create(const struct project_verb *p, const char *id)
         } else {
             struct slice token = api_text(object, "capture_token");
             output_printf("project %s\ncapture token %.*s\n", id, (int)token.len, token.ptr);
+            print_destination("artifacts ", object);
         }
         client_answer_free(&answer);
     }
     buf_free(&path);
     buf_free(&body);
     return code;
-}
-
-/* "directory: /srv/files", or nothing for a project that takes no artifacts. */
-static void put_destination(struct buf *out, struct slice project)
-{
-    struct slice artifacts;
-    struct slice sink;
-    struct slice directory;
-    if (json_member(project, SLICE("artifacts"), &artifacts) &&
-        json_type_of(artifacts) == JSON_OBJECT && json_member(artifacts, SLICE("sink"), &sink) &&
-        json_member(artifacts, SLICE("directory"), &directory)) {
-        api_put_shown(out, sink);
-        buf_put_cstr(out, ": ");
-        api_put_shown(out, directory);
-    }
 }
 
 static bool list_table(struct slice body)
@@ -261,6 +273,10 @@ int verb_project(int argc, char **argv)
     const char *id = args.operand_count > 1 ? args.operand[1] : NULL;
     if (p.sink != NULL && p.directory == NULL) {
         output_error(VERB, "--sink needs --directory");
+        return EXIT_USAGE;
+    }
+    if (p.directory != NULL && p.directory[0] == '\0') {
+        output_error(VERB, "--directory: must not be empty");
         return EXIT_USAGE;
     }
     if (p.directory != NULL && strcmp(what, "create") != 0) {

@@ -123,10 +123,34 @@ static int judge_store(const struct client *client, struct slice status, const c
     return EXIT_DONE;
 }
 
+/* What holds uploads or deliveries up; the server goes on all the same. */
+static void judge_artifacts(const struct client *client, struct slice status)
+{
+    struct slice artifacts;
+    struct slice delivery;
+    struct slice value;
+    uint64_t parked = 0;
+    if (!json_member(status, SLICE("artifacts"), &artifacts) ||
+        json_type_of(artifacts) != JSON_OBJECT) {
+        return;
+    }
+    if (flag_set(artifacts, SLICE("low_space"))) {
+        output_error(VERB, "%s: less than min_free_bytes is free, uploads wait",
+                     client_where(client));
+    }
+    if (json_member(artifacts, SLICE("delivery"), &delivery) &&
+        json_type_of(delivery) == JSON_OBJECT && json_member(delivery, SLICE("parked"), &value) &&
+        json_u64(value, &parked) && parked > 0) {
+        output_error(VERB, "%s: %llu artifacts are parked and wait for a person",
+                     client_where(client), (unsigned long long)parked);
+    }
+}
+
 static int judge(const struct client *client, struct slice status)
 {
     int journal = judge_store(client, status, "journal");
     int queue = judge_store(client, status, "queue");
+    judge_artifacts(client, status);
     return journal != EXIT_DONE ? journal : queue;
 }
 

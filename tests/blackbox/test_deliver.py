@@ -62,7 +62,7 @@ class Artifact:
 
     @property
     def package(self):
-        fields = ("tallyman-package-v1", "identity", self.project, self.id, self.blake3, str(len(self.content)))
+        fields = ("tallyman-package-v1", "identity", self.project, self.id, f"blake3:{self.blake3}", str(len(self.content)))
         return hashlib.sha256(b"".join(f.encode() + b"\0" for f in fields)).hexdigest()
 
     def checksums(self):
@@ -353,9 +353,49 @@ def test_a_lost_index_is_made_anew(world, how):
     for path, inode in sealed.items():
         assert files[0].package in path.name or path.stat().st_ino == inode, "an adopted package was built again"
     assert (world.data / "packages" / f"{files[0].package}.manifest.jsonl").read_bytes() == files[0].manifest
-    assert "made anew" in world.log
+    assert world.log.count(READY + ", with a new delivery.sqlite") == 2
     assert (world.data / "delivery.sqlite.damaged").exists() == (how != "removed")
     assert world.end() == 0
+
+
+def test_damage_that_only_reading_shows(world):
+    """Proves: a row that makes no sense ends the process once; the next start has everything from receipts and plans again."""
+    place = world.destination("alpha", make=False)
+    a, b = world.accept(b"one", b"two")
+    world.start()
+    for x in (a, b):
+        world.until(x, "retry_wait")
+    assert world.end() == 0
+    with contextlib.closing(sqlite3.connect(world.data / "delivery.sqlite")) as db, db:
+        db.execute("UPDATE packages SET plan = replace(plan, 'alpha', 'alpho') WHERE package_id = ?", (a.package,))
+        db.execute("UPDATE packages SET plan = 'x' WHERE package_id = ?", (b.package,))
+    # A plan on the disk that is damaged as well is made anew, with the same bytes.
+    plan = world.data / "packages" / f"{b.package}.plan.json"
+    whole = plan.read_bytes()
+    plan.write_bytes(whole[:100])
+    process = world.start()
+    assert process.wait(60) == 1
+    assert "delivery.sqlite is damaged; it is put aside" in world.log and (world.data / "delivery.sqlite.damaged").exists()
+    place.mkdir()
+    world.start()
+    world.all_verified()
+    assert tree(place) == {**arrived(a, "a_file.bin"), **arrived(b, "a_file.bin")}
+    assert plan.read_bytes() == whole and f"{b.id[:8]}: its plan is damaged" in world.log
+    assert world.end() == 0
+
+
+def test_wrong_usage(world):
+    """Proves: what the operator got wrong is said, with its exit code, and changes nothing."""
+    for args, env, code, text in (
+            (("--data", str(world.workdir / "none")), {}, 1, "No such file or directory"),
+            (("--data", str(world.data), "--parent-fd", "99"), {}, 1, "Bad file descriptor"),
+            (("--data", str(world.data), "--parent-fd", "2"), {}, 2, "parent-fd"),
+            (("--data", str(world.data)), {"TALLYMAN_DELIVERY_BACKOFF_MS": "soon"}, 2, "TALLYMAN_DELIVERY_BACKOFF_MS"),
+            (("--data", str(world.data)), {"TALLYMAN_DELIVERY_BACKOFF_MS": "0"}, 2, "TALLYMAN_DELIVERY_BACKOFF_MS"),
+            (("--date", "x"), {}, 2, "--date")):
+        result = tallyman("deliver", *args, env=dict(os.environ, **env), timeout=30)
+        assert result.returncode == code and text in result.stderr, result.stderr
+        assert not (world.data / "delivery.sqlite").exists()
 
 
 def test_kill_at_random_points(world):
@@ -363,16 +403,25 @@ def test_kill_at_random_points(world):
     print(f"SEED={SEED}")
     dice = random.Random(SEED)
     place, other = world.destination("alpha"), world.destination("beta")
-    world.accept(*(dice.randbytes(dice.choice((1, 700, 5000, 2**20 + 1))) for _ in range(60)))
-    world.accept(*(dice.randbytes(dice.randrange(1, 3000)) for _ in range(30)), project="beta")
+    world.accept(*(dice.randbytes(dice.choice((1, 700, 5000, 2**20 + 1))) for _ in range(36)))
+    world.accept(*(dice.randbytes(dice.randrange(1, 3000)) for _ in range(18)), project="beta")
     want = {}
     for a in world.artifacts:
         where = place if a.project == "alpha" else other
         want |= {f"{where.name}/{k}": v for k, v in arrived(a, "a_file.bin").items()}
     rounds_with_work = 0
-    for _ in range(15):
+
+    def folders():
+        return sum(1 for p in (place, other) for _ in p.iterdir())
+
+    for number in range(15):
         process = world.start()
-        time.sleep(dice.uniform(0.01, 0.35))  # the point of the kill
+        if number % 3 == 0:  # somewhere in the start, the scan, the first build
+            time.sleep(dice.uniform(0.005, 0.06))
+        else:  # somewhere after some more files have come
+            goal = min(len(world.artifacts), folders() + dice.randrange(1, 5))
+            wait(lambda: folders() >= goal, process)
+            time.sleep(dice.uniform(0, 0.03))
         process.kill()
         process.wait(10)
         there = {f"{p.name}/{k}": v for p in (place, other) for k, v in tree(p).items() if "/.tallyman-" not in k}
@@ -533,3 +582,39 @@ def test_the_end_cancels_a_copy(world, end):
     world.until(a, "verified")
     assert tree(place) == arrived(a, "a_file.bin")
     assert world.end() == 0
+
+
+def test_a_server_and_its_deliverer(make_server, workdir):
+    """Proves: what a real server accepts its deliverer brings, and the deliverer ends when the server is killed."""
+    place = workdir / "place"
+    place.mkdir()
+    file = workdir / "my file.txt"
+    file.write_bytes(os.urandom(200_000))
+    server = make_server(env={"TALLYMAN_ENGINE": "off"})
+    server.cli("project", "create", "demo", "--sink", "directory", "--directory", str(place), check=0)
+    receipt = json.loads(server.cli("put", str(file), "--project", "demo", check=0).stdout)
+
+    def delivery():
+        return server.get(f"/api/v1/artifacts/{receipt['object_id']}").json["delivery"]
+
+    wait(lambda: (delivery() or {}).get("state") == "verified")
+    folder = place / receipt["object_id"]
+    assert {p.name for p in folder.iterdir()} == {"my_file.txt", "my_file.txt.manifest.jsonl"}
+    assert (folder / "my_file.txt").read_bytes() == file.read_bytes()
+    lines = [json.loads(line) for line in (folder / "my_file.txt.manifest.jsonl").read_text().splitlines()]
+    assert lines[1]["accepted_at"] == receipt["accepted_at"] and receipt["checksum"] in lines[1]["checksums"]
+    assert [f["name"] for f in delivery()["files"]] == ["my_file.txt", "my_file.txt.manifest.jsonl"]
+    server.kill()
+
+    def alone():
+        """A deliverer that is not refused: then the server's has gone."""
+        with open(workdir / "alone.log", "wb") as log:
+            process = subprocess.Popen([BINARY, "deliver", "--data", str(server.data)], stdin=subprocess.DEVNULL, stderr=log)
+        try:
+            wait(lambda: process.poll() is not None or READY in (workdir / "alone.log").read_text())
+            return process.poll() is None
+        finally:
+            process.kill()
+            process.wait(10)
+
+    wait(alone)

@@ -105,9 +105,9 @@ def test_project_create_list_show(door, cli):
     assert token.startswith("tmc_")
     assert door.post("/e/", {"api_key": token, "event": "e", "distinct_id": "d"}).status == 200
     made = json.loads(cli("project", "create", fresh(), "--json"))
-    assert set(made) == {"id", "name", "created_at", "capture_token"} and made["name"] == made["id"]
+    assert set(made) == {"id", "name", "created_at", "capture_token", "artifacts"} and made["name"] == made["id"]
     table = columns(cli("project", "list"))
-    assert table[0] == ["PROJECT", "NAME", "CREATED", "CAPTURE TOKEN"]
+    assert table[0] == ["PROJECT", "NAME", "CREATED", "CAPTURE TOKEN", "ARTIFACTS"]
     row = [row for row in table if row[0] == name][0]
     assert row[1] == 'Dé "mo" \\ 1' and row[3] == token, row
     listed = json.loads(cli("project", "list", "--json"))["projects"]

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import pathlib
+import re
 import resource
 import signal
 import socket
@@ -180,6 +181,7 @@ def test_base_with_a_path(sender):
 
 BODY = bytes(range(256)) * 8000  # more than libcurl sends without asking first
 GONE = Instead(410, text("ERR_GONE", "it has expired"))
+NO_RECEIPT = Tweak(lambda r: without(r, "artifact-receipt"))
 
 RECOVERABLE = {
     "post 503": [("POST", Instead(503, text("ERR_UPLOADS_BUSY"), SOON))],
@@ -198,11 +200,11 @@ RECOVERABLE = {
     "500 after the receipt was made": [("PATCH", Tweak(lambda r: Instead(500, text("ERR_ACCEPT_FAILED")).reply))],
     "404 after the receipt was made": [("PATCH", Tweak(lambda r: Instead(404, text("ERR_X")).reply))],
     "head 404 and 410 after it": [("PATCH", Lost()), ("HEAD", GONE)],
-    "204 without receipt": [("PATCH", Tweak(lambda r: without(r, "artifact-receipt")))],
+    "204 without receipt": [("PATCH", NO_RECEIPT)],
     "204 without anything": [("PATCH", Tweak(lambda r: without(r, "artifact-receipt", "upload-offset")))],
-    "receipt 503": [("PATCH", Tweak(lambda r: without(r, "artifact-receipt"))), ("GET", Instead(503, b"", SOON))],
-    "receipt cut": [("PATCH", Tweak(lambda r: without(r, "artifact-receipt"))), ("GET", Raw(b"HTTP/1.1 200 X\r\nContent-Length: 9\r\n\r\n{"))],
-    "expectation failed": [("PATCH", Instead(417, read=0))],
+    "receipt 503": [("PATCH", NO_RECEIPT), ("GET", Instead(503, b"", SOON))],
+    "receipt cut": [("PATCH", NO_RECEIPT), ("GET", Raw(b"HTTP/1.1 200 X\r\nContent-Length: 9\r\n\r\n{"))],
+    "expectation failed": [("PATCH", Instead(417, read=0))] * 2,
     "204 for a part": [("PATCH", Tweak(lambda r: Instead(204, b"", [("Upload-Offset", 5)]).reply))],
     "head in trouble": [("PATCH", Cut(1000)), *[("HEAD", Instead(s, b"", SOON)) for s in (503, 423)]],
     "head in more trouble": [("PATCH", Cut(1000)), ("HEAD", Instead(500, b"", SOON)), ("HEAD", Lost())],
@@ -278,7 +280,7 @@ def bad_header(value):
 HOPELESS = {
     "400": ([("POST", Instead(400, text("ERR_INVALID_PROJECT")))], b"answered 400 to POST: ERR_INVALID_PROJECT: the words", 0, 1),
     "413": ([("POST", Instead(413, b""))], b"answered 413 to POST\n", 0, 1),
-    "json": ([("POST", Instead(429 - 28, b'{"error":"unauthorized","message":"who?"}'))], b"answered 401 unauthorized: who?", 0, 1),
+    "json": ([("POST", Instead(401, b'{"error":"unauthorized","message":"who?"}'))], b"answered 401 unauthorized: who?", 0, 1),
     "no issuer": ([("POST", Instead(503, text("ERR_NO_ISSUER")))], b"ERR_NO_ISSUER", 0, 1),
     "redirect": ([("POST", Instead(307, b"", [("Location", "/files/")]))], b"answered 307 to POST", 0, 1),
     "post lost": ([("POST", Lost())], b"whether an upload was made is not known", 0, 1),
@@ -301,7 +303,7 @@ HOPELESS = {
     "no offset": ([("PATCH", Cut(9)), ("HEAD", Tweak(lambda r: without(r, "upload-offset")))], b"holds another upload", 1, 3),
     "head 403": ([("PATCH", Cut(9)), ("HEAD", Instead(403))], b"answered 403 to HEAD", 1, 3),
     "no http": ([("PATCH", Raw(b"SSH-2.0-x\r\n"))], b"HTTP", 1, 2),
-    "receipt refused": ([("PATCH", Tweak(lambda r: without(r, "artifact-receipt"))), ("GET", Instead(403))], b"answered 403 to GET", 1, 3),
+    "receipt refused": ([("PATCH", NO_RECEIPT), ("GET", Instead(403))], b"answered 403 to GET", 1, 3),
 }
 
 
@@ -316,8 +318,9 @@ def test_gives_up(sender, tmp_path, faults, words, kept, requests):
     assert (b"go on with: tallyman resume " + os.fsencode(sender.sessions) in done.stderr) == bool(kept)
 
 
-@pytest.mark.parametrize("location", ["http://127.0.0.1:1/files/{id}", "https://{host}/files/{id}", "http://u:p@{host}/files/{id}",
-                                      "/files/", "/files/a%2fb", "ftp://{host}/files/{id}", "/files/%00", "/files/{id}/" ])
+@pytest.mark.parametrize("location", [
+    "http://127.0.0.1:1/files/{id}", "https://{host}/files/{id}", "http://u:p@{host}/files/{id}", "ftp://{host}/files/{id}",
+    "/files/", "/files/a%2fb", "/files/%00", "/files/{id}/"])
 def test_bad_location(sender, location):
     """The bytes go only where the operator has sent them."""
     with FakeTus() as fake:
@@ -342,10 +345,10 @@ def test_patience_ends(sender, tmp_path, faults, options, words):
 def test_progress_renews_patience(sender, tmp_path):
     """Every cut brings a byte: much more time in all than --retry, and never given up."""
     start = time.monotonic()
-    with FakeTus(tmp_path, [("PATCH", Cut(1))] * 24) as fake:
-        done = sender.put(fake, sender.file(content=BODY), "--retry", 1)
+    with FakeTus(tmp_path, [("PATCH", Cut(1))] * 36) as fake:
+        done = sender.put(fake, sender.file(content=BODY), "--retry", 2)
     check_accepted(fake, done, sender, BODY)
-    assert time.monotonic() - start > 1
+    assert time.monotonic() - start > 2
 
 
 def test_names_that_are_too_long(sender, tmp_path):
@@ -552,9 +555,9 @@ def test_server_that_moved(sender, tmp_path):
 
 
 @pytest.mark.parametrize("change", [
-    {"upload_url": "http://elsewhere.test/files/{id}"}, {"upload_url": None}, {"object_id": "x"}, {"size_bytes": 0}, {"size_bytes": -1},
-    {"checksum": "blake3:00"}, {"checksum": "sha256:" + "0" * 64}, {"file": "relative"}, {"file": 7}, {"server": None}, {"project": []},
-    {"filename": 1}, {"file_base64": "AA=="}, None])
+    {"upload_url": "http://elsewhere.test/files/{id}"}, {"upload_url": None}, {"object_id": "x"}, {"size_bytes": 0},
+    {"size_bytes": -1}, {"checksum": "blake3:00"}, {"checksum": "sha256:" + "0" * 64}, {"file": "relative"}, {"file": 7},
+    {"server": None}, {"project": []}, {"filename": 1}, {"file_base64": "AA=="}, None])
 def test_damaged_session(sender, tmp_path, change):
     file = sender.file(content=BODY)
     with FakeTus() as fake:
@@ -639,7 +642,7 @@ def test_progress_with_the_time_left(sender, tmp_path):
             code, shown = on_terminal(command)
     finally:
         del os.environ["XDG_STATE_HOME"]
-    assert code == 0 and b"sending [####" in shown and b"/s, 0:0" in shown and b" left" in shown
+    assert code == 0 and b"sending [####" in shown and re.search(rb"/s, \d+:\d\d left", shown)
     assert b"\r\x1b[K" + json.dumps(fake.accepted[0].receipt, separators=(",", ":")).encode() in shown
 
 

@@ -86,7 +86,7 @@ function checkReceipt(tus, id, file, text) {
   assert.ok(Number.isInteger(at) && Math.abs(at - Date.now() / 1000) < 600, `accepted_at ${at}`)
 }
 
-// The file is accepted and delivered: the receipt in the last answer is that of the sent bytes, the same the server
+// The file is accepted and delivered (which is done at low priority, so files are kept small): the receipt in the last answer is that of the sent bytes, the same the server
 // gives to whoever asks; the bytes are in uploads/, and at the destination, under `name`.
 export async function arrived(tus, url, file, { header, name = idOf(url) } = {}) {
   const id = idOf(url)
@@ -98,7 +98,7 @@ export async function arrived(tus, url, file, { header, name = idOf(url) } = {})
   assert.equal(fs.readFileSync(path.join(tus.server.data, 'receipts', `${id}.json`), 'utf8'), text.trimEnd())
   assert.ok(file.bytes.equals(fs.readFileSync(path.join(tus.server.data, 'uploads', id))), 'the bytes in uploads/')
   await until(`${id} is verified at its destination`, async () =>
-    JSON.parse((await api(tus, 'artifacts', id)).text).delivery?.state === 'verified', 60)
+    JSON.parse((await api(tus, 'artifacts', id)).text).delivery?.state === 'verified', 100)
   const there = fs.readdirSync(path.join(tus.directory, id)).sort()
   assert.deepEqual(there, [name, `${name}.manifest.jsonl`].sort())
   assert.ok(file.bytes.equals(fs.readFileSync(path.join(tus.directory, id, name))), 'the bytes at the destination')

@@ -115,7 +115,7 @@ direct('creation with upload, chunks', async (t) => {
 })
 
 direct('a file from disk', async (t) => {
-  const file = await newFile(t, 5000000)
+  const file = await newFile(t, 3000000)
   const r = await put(fs.createReadStream(file.path), { endpoint: t.endpoint, metadata: metadata(file) })
   assert.deepEqual(steps(r.log), ['POST 201', 'PATCH 204'])
   await whole(t, r, file)
@@ -159,26 +159,26 @@ direct('POST in place of PATCH, request ids', async (t) => {
 const PATCH = (r) => r.method === 'PATCH'
 const POST = (r) => r.method === 'POST'
 
-faulty('aborted in a PATCH, resumed by its URL', [{ match: PATCH, times: 1, stall: 5000000 }], async (t) => {
-  const file = await newFile(t, 20000000)
+faulty('aborted in a PATCH, resumed by its URL', [{ match: PATCH, times: 1, stall: 2000000 }], async (t) => {
+  const file = await newFile(t, 6000000)
   const options = { endpoint: t.endpoint, metadata: metadata(file) }
   const first = begin(file.bytes, options)
   await t.proxy.stalled
   await first.upload.abort()
   await until('the server has let go of it', async () => {
     const head = await request(first.upload.url, { method: 'HEAD', headers: TUS })
-    return Number(head.headers['upload-offset']) === 5000000
+    return Number(head.headers['upload-offset']) === 2000000
   })
   const r = await put(file.bytes, { ...options, uploadUrl: first.upload.url })
   assert.deepEqual([steps(r.log)[0], steps(r.log).at(-1)], ['HEAD 200', 'PATCH 204'])
-  assert.ok(offsets(r.log).every((x) => x === 5000000), `it went on at ${offsets(r.log)}`)
+  assert.ok(offsets(r.log).every((x) => x === 2000000), `it went on at ${offsets(r.log)}`)
   await whole(t, r, file)
 })
 
 // The server may still be busy with the old PATCH when the next request comes.
 const pauses = { match: PATCH, times: 12, stall: 200000 }
 faulty('paused and resumed twelve times', [pauses], async (t) => {
-  const file = await newFile(t, 6000000)
+  const file = await newFile(t, 3000000)
   const { upload, done } = begin(file.bytes, { endpoint: t.endpoint, metadata: metadata(file) })
   pauses.onStall = async () => {
     await upload.abort()
@@ -193,8 +193,8 @@ faulty('paused and resumed twelve times', [pauses], async (t) => {
 })
 
 direct('two clients send one upload', async (t) => {
-  const file = await newFile(t, 5000000)
-  const options = { endpoint: t.endpoint, metadata: metadata(file), uploadUrl: await create(t, file), chunkSize: 1000000 }
+  const file = await newFile(t, 2000000)
+  const options = { endpoint: t.endpoint, metadata: metadata(file), uploadUrl: await create(t, file), chunkSize: 400000 }
   const both = await Promise.all([put(file.bytes, options), put(file.bytes, options)])
   assert.equal(both[0].url, both[1].url)
   for (const r of both) await whole(t, r, file)
@@ -214,7 +214,7 @@ function resumed(what, rule, size, least) {
 
 resumed('the connection ends after 100 kB', { cut: 100000 }, 1000000, 100000)
 resumed('the connection is reset after 100 kB', { cut: 100000, rst: true }, 1000000, 0)
-resumed('the client is lost without a word', { silent: 3000000 }, 9000000, 3000000)
+resumed('the client is lost without a word', { silent: 1000000 }, 3000000, 1000000)
 
 faulty('503 with Retry-After to a PATCH', [{ match: PATCH, times: 1, answer: 503, headers: { 'Retry-After': '1' } }],
   async (t) => {
@@ -262,11 +262,13 @@ faulty('the answer to a creation with upload is lost: two copies', [{ match: POS
 
 const LARGE = 50000000
 
+// It goes on behind the bytes that somebody else has sent; another checksum in the end spares us the delivery of 50 MB.
 direct('409 while 50 MB are being sent', async (t) => {
   const file = await newFile(t, LARGE)
+  const other = await newFile(t, 1)
   let meddled = false
   const r = await put(file.bytes, {
-    endpoint: t.endpoint, metadata: metadata(file),
+    endpoint: t.endpoint, metadata: metadata(other),
     async onBeforeRequest(req) {
       if (req.getMethod() !== 'PATCH' || meddled) return
       meddled = true
@@ -275,10 +277,10 @@ direct('409 while 50 MB are being sent', async (t) => {
       assert.equal(answer.status, 204)
     },
   })
-  assert.deepEqual(steps(r.log), ['POST 201', 'PATCH 409', 'HEAD 200', 'PATCH 204'])
+  assert.deepEqual(steps(r.log), ['POST 201', 'PATCH 409', 'HEAD 200', 'PATCH 422'])
   assert.equal(r.log[1].headers['Upload-Offset'], '1000')
   assert.deepEqual(offsets(r.log), [0, 1000])
-  await whole(t, r, file)
+  assert.ok(r.text.includes(file.checksum.slice('blake3:'.length)), `every byte came: ${r.text}`)
 })
 
 direct('413 while 50 MB are being sent', async (t) => {

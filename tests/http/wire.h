@@ -207,9 +207,14 @@ static int wire_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev)
     ensure(ep == WIRE_EPOLL);
     ensure(i > 0);
     ensure(i < WIRE_FDS);
-    ensure(op == EPOLL_CTL_ADD || op == EPOLL_CTL_MOD);
+    ensure(op == EPOLL_CTL_ADD || op == EPOLL_CTL_MOD || op == EPOLL_CTL_DEL);
     if (failed != 0) {
         return failed;
+    }
+    if (op == EPOLL_CTL_DEL) {
+        ensure(ev == NULL);
+        wire.watched[i] = false;
+        return 0;
     }
     ensure(wire.watched[i] == (op == EPOLL_CTL_MOD));
     wire.watched[i] = true;

@@ -141,6 +141,9 @@ static void request(struct akit *k, unsigned i, uint64_t upto)
     struct akit_life *l = &k->lives[i];
     struct upload *u;
     struct err e = {0};
+    if (k->us == NULL) {
+        return; /* it did not come up again */
+    }
     int r = upload_open(k->us, slice_cstr(l->info.id), &u, &e);
     if (r != 0) {
         l->told_refused |= r == ERR_GONE;
@@ -184,6 +187,7 @@ static void restart(struct akit *k)
     struct err e = {0};
     struct uploads_options options = {.data = AKIT_DIR, .issuer = AKIT_ISSUER};
     uploads_close(k->us);
+    k->us = NULL; /* a stranger may ask meanwhile */
     for (int tries = 0; tries < 3; tries++) {
         if (uploads_open(&options, &k->us, &e) == 0) {
             (void)!uploads_clean(k->us, &count, &e);

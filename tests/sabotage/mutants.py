@@ -48,6 +48,9 @@ SUITES = {
     "history": pytest("tests/blackbox/test_history.py", "-k", "L05 or second_server or L52 or token"),
     "kill": pytest("tests/blackbox/test_kill.py"),
     # ---- the queue, delivery, the engine ----
+    "crash artifact": (["build/crash/crash_artifact"], ["build/crash/crash_artifact", "--states", "6000"],
+                       r"^VIOLATION|ensure"),
+    "upload open": unit("store/test_upload_open"),
     "store": unit("store/test_store"),
     "queue": unit("store/test_queue"),
     "store faults": unit("store/test_store_faults"),
@@ -100,6 +103,7 @@ def sync_dir(which, what):
 
 JOURNAL_DIR = sync_dir("journal", "the journal directory")
 RENAME_SPARE = "    r = os_rename(j->layout.spare, j->layout.tail);\n"
+UPLOAD = "src/store/artifact/upload_"
 
 MUTANTS = [
     # ---- the group commit ----
@@ -416,4 +420,33 @@ MUTANTS = [
     ("engine-outlives-its-server", "kill -9 of the server leaves an engine that holds its files",
      [("src/engine/tallyman_engine.c", "    http_stop(p->server);\n    return end_later(NULL);", "    return NULL;")],
      ["engine ends"]),
+    # ---- uploads and their receipts ----
+    ("upload-no-fdatasync", "an offset is told before its bytes are synced",
+     [(UPLOAD + "write.c", "    int r = os_fdatasync(u->fd);\n", "    int r = 0;\n")], ["crash artifact"]),
+    ("upload-no-state-sync", "an offset is told before its state is synced",
+     [(UPLOAD + "state.c", "    r = os_fdatasync(u->state_fd);\n", "    r = 0;\n")], ["crash artifact"]),
+    ("upload-no-name-sync", "an id is told before its names are synced",
+     [(UPLOAD + "info.c", "    r = os_sync_dir(us->uploads);\n", "    r = 0;\n")], ["crash artifact"]),
+    ("upload-failed-state-stays", "a save that failed is left as it is when the bytes are cut",
+     [(UPLOAD + "write.c", "    if (u->state_dirty) {", "    if (false) {")], ["crash artifact"]),
+    ("upload-no-slot-checksum", "a torn slot of the saved state counts",
+     [(UPLOAD + "state.c", "        get_le(slot + AT_CRC, 4) != crc32c(0, slot, AT_CRC) ||\n", "")],
+     ["upload open", "crash artifact"]),
+    ("upload-tail-stays", "unsynced bytes are not cut after a crash",
+     [(UPLOAD + "open.c", "    return st.size > saved.offset ? cut_sync(u, saved.offset, e) : 0;", "    return 0;")],
+     ["upload open"]),
+    ("receipt-no-byte-sync", "a receipt before its bytes are synced",
+     [(UPLOAD + "accept.c", "        r = os_fdatasync(p->bytes);", "        r = 0;")], ["crash artifact"]),
+    ("receipt-no-file-sync", "a receipt is renamed into place before it is synced",
+     [(UPLOAD + "accept.c", "        r = os_fdatasync(p->receipt);", "        r = 0;")], ["crash artifact"]),
+    ("receipt-no-directory-sync", "a receipt is told before its name is synced",
+     [(UPLOAD + "receipt.c", "        r = os_sync_dir(us->receipts);", "        r = 0;")], ["crash artifact"]),
+    ("receipt-seen-too-early", "a stranger is told of a receipt that is not synced yet",
+     [(UPLOAD + "receipt.c", "    if (upload_mark_has(us, name, UPLOAD_MARK_RECEIPT, NULL)) {", "    if (false) {")],
+     ["crash artifact"]),
+    ("receipt-doubtful-bytes-cut", "bytes are cut though the device may hold their receipt",
+     [(UPLOAD + "accept.c", "    if (u->receipt_doubtful) {", "    if (false) {")], ["crash artifact"]),
+    ("receipt-believed-at-start", "a start believes names that a killed process did not sync",
+     [("src/store/artifact/upload.c", "            r = os_sync_dir(dirs[i]);", "            r = 0;")],
+     ["crash artifact"]),
 ]

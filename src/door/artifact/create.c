@@ -15,6 +15,8 @@
 #include "door/artifact/internal.h"
 #include "os/os.h"
 
+#define FORGET_BYTES_MAX (UINT64_C(1) << 30) /* removing more takes seconds */
+
 static int check_project(const struct artifact *a, const struct metadata *m, struct err *e)
 {
     int r = metadata_project(m, e);
@@ -63,11 +65,12 @@ static int check(const struct artifact *a, const struct tus_head *h, struct meta
 /* ---- on the thread ---- */
 
 /* Nobody knows its id and nobody will. */
-static void forget(struct op *op, int end)
+static void forget(struct op *op, uint64_t kept_bytes, int end)
 {
     struct err e = {0};
-    if (end == ERR_NOT_READY || op->out.code == ERR_CHECKSUM_MISMATCH) {
-        return; /* no time now; or its bytes are freed already */
+    if (end == ERR_NOT_READY || kept_bytes > FORGET_BYTES_MAX ||
+        op->out.code == ERR_CHECKSUM_MISMATCH) {
+        return; /* no time now: it expires; or its bytes are freed already */
     }
     int r = upload_remove(op->a->uploads, slice_of(op->info.id, UPLOAD_ID_LEN), &e);
     if (r != 0) {
@@ -92,9 +95,10 @@ static void take_body(struct op *op, struct http_body *body)
     }
     op->location = op->location || op->out.accepted;
     if (!op->location) {
+        uint64_t kept_bytes = op->out.has_offset ? op->out.offset : 0;
         op->out.has_offset = false;
         op->out.expires_ms = 0;
-        forget(op, end);
+        forget(op, kept_bytes, end);
     }
 }
 

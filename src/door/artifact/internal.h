@@ -38,7 +38,7 @@ struct outcome {
     char text[UPLOAD_REASON_MAX];
     bool has_offset; /* Upload-Offset */
     uint64_t offset;
-    int64_t expires_ms;     /* Upload-Expires; 0: none */
+    int64_t expires_ms; /* Upload-Expires; 0: none */
     unsigned retry_after_s; /* 0: none */
     bool accepted;          /* receipt is there: Artifact-Receipt */
     struct receipt receipt;

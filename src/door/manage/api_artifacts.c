@@ -18,6 +18,7 @@
 #include "json/write.h"
 
 #define PATH_MAX_BYTES 4200
+#define SHOWN_ID       8
 
 struct look {
     struct manage *m;
@@ -212,12 +213,23 @@ static void put_delivery(struct buf *b, const struct look *l)
     buf_put_char(b, '}');
 }
 
+/* An id is the right to ask, so logs have only its beginning; errors name paths with all of it. */
+static void shorten_id(char *text, const char *id)
+{
+    char *at = strstr(text, id);
+
+    if (at != NULL) {
+        memmove(at + SHOWN_ID, at + UPLOAD_ID_LEN, strlen(at + UPLOAD_ID_LEN) + 1);
+    }
+}
+
 static void look_done(void *ctx, struct http_request *req)
 {
-    const struct look *l = ctx;
+    struct look *l = ctx;
     struct buf b = {0};
 
     if (l->code != 0) {
+        shorten_id(l->e.text, l->id);
         manage_answer_err(req, &l->e);
         return;
     }

@@ -125,17 +125,33 @@ static int put_aside(const char *path, struct err *e)
     return r == 0 ? remove_beside(path, "-shm", e) : r;
 }
 
+static int path_of(const char *data, char path[PATH_BYTES], struct err *e)
+{
+    int n = snprintf(path, PATH_BYTES, "%s/" DELIVERY_FILE, data);
+
+    return n > 0 && n < PATH_BYTES
+               ? 0
+               : err_set(e, ERR_USAGE, "the path of the data directory is too long");
+}
+
+int delivery_index_put_aside(const char *data, struct err *e)
+{
+    char path[PATH_BYTES];
+    int r = path_of(data, path, e);
+
+    return r == 0 ? put_aside(path, e) : r;
+}
+
 int delivery_index_open(const char *data, struct delivery_index **out, bool *rebuilt, struct err *e)
 {
     char path[PATH_BYTES];
     struct os_stat st;
-    int n = snprintf(path, sizeof path, "%s/" DELIVERY_FILE, data);
-    int r;
+    int r = path_of(data, path, e);
 
     *out = NULL;
     *rebuilt = false;
-    if (n < 0 || (size_t)n >= sizeof path) {
-        return err_set(e, ERR_USAGE, "the path of the data directory is too long");
+    if (r < 0) {
+        return r;
     }
     if (os_stat(path, &st) == -ENOENT) {
         *rebuilt = true;

@@ -18,6 +18,8 @@ struct delivery_index;
 int delivery_index_open(const char *data, struct delivery_index **out, bool *rebuilt,
                         struct err *e) MUST_CHECK;
 void delivery_index_close(struct delivery_index *ix); /* NULL is fine */
+/* After it was closed: for damage that was met on the way. The next open makes it anew. */
+int delivery_index_put_aside(const char *data, struct err *e) MUST_CHECK;
 /* At the start of the process: what was being sent was interrupted, and what is parked has its
  * person's attention: both are due now. */
 int delivery_index_restart(struct delivery_index *ix, int64_t now_ms, struct err *e) MUST_CHECK;

@@ -1,7 +1,8 @@
 /* delivery_next: which work is due, fairly.
  *
  * Projects take turns in the order of their names, after the one that was served last; within a
- * project the oldest due goes first, and of a project's oldest build and oldest delivery the older.
+ * project the oldest due goes first, and of its oldest build and its oldest delivery the older, or
+ * the delivery: what was begun is finished first.
  * Two look-ups in partial indexes a project: a backlog of one project costs another nothing.
  *
  * A due time further ahead than any backoff goes comes from a clock that was wrong: it counts as
@@ -81,7 +82,7 @@ static int head_of(struct delivery_index *ix, enum index_statement which, const 
     return r < 0 ? r : 0;
 }
 
-/* The older of a project's two heads. */
+/* The older of a project's two heads, the delivery where they are of one age. */
 static int head_of_project(struct delivery_index *ix, const char *project, struct head *out,
                            struct err *e)
 {
@@ -91,7 +92,7 @@ static int head_of_project(struct delivery_index *ix, const char *project, struc
     if (r == 0) {
         r = head_of(ix, INDEX_SEND_HEAD, project, &send, e);
     }
-    if (r == 0 && send.due_ms < out->due_ms) {
+    if (r == 0 && send.task != DELIVERY_NOTHING && send.due_ms <= out->due_ms) {
         *out = send;
     }
     return r;

@@ -28,12 +28,13 @@ static_assert(DELIVERY_FILES_MAX == 2, "an artifact and its manifest");
 
 void delivery_package_id(const struct delivery_artifact *a, char out[DELIVERY_PACKAGE_LEN + 1])
 {
-    char size[24];
-    const char *const fields[] = {"tallyman-package-v1", PACKAGER,    a->project,
-                                  a->object_id,          a->checksum, size};
+    char checksum[sizeof "blake3:" + BLAKE3_HEX_LEN], size[24];
+    const char *const fields[] = {"tallyman-package-v1", PACKAGER, a->project,
+                                  a->object_id,          checksum, size};
     struct sha256 h;
     uint8_t digest[SHA256_LEN];
 
+    (void)snprintf(checksum, sizeof checksum, "blake3:%s", a->checksum);
     (void)snprintf(size, sizeof size, "%llu", (unsigned long long)a->size_bytes);
     sha256_start(&h);
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {

@@ -52,7 +52,7 @@ struct delivery_plan {
 };
 
 /* SHA-256 over the NUL-terminated fields tallyman-package-v1, identity, project, object id,
- * checksum, decimal size. */
+ * checksum ("blake3:" and its digits), decimal size. */
 void delivery_package_id(const struct delivery_artifact *a, char out[DELIVERY_PACKAGE_LEN + 1]);
 /* The artifact's name at the destination: [A-Za-z0-9._-], at most DELIVERY_FILENAME_MAX bytes; the
  * object id when the declared name gives none. Never "" and never with a leading dot. */

@@ -1,7 +1,7 @@
 /* delivery_schema: the tables of delivery.sqlite.
  *
  *   artifacts        one row for each receipt whose .info is there
- *   packages         identity: one a receipt. building -> sealed (with its plan); building -> blocked
+ *   packages         identity: one a receipt. building -> sealed (with its plan), or -> blocked
  *   package_members  which artifacts are in it, and where
  *   deliveries       a sealed package at a sink; delivery.h has the states
  *   skipped          names in receipts/ that were left out, so that each is logged once

@@ -1,8 +1,8 @@
 /* upload: the files of the artifact door: bytes on their way in, and the receipts of those that are
  * in (spec/artifacts.md: decisions, sections 3 and 5; ARCHITECTURE section 1).
  *
- *   uploads/ID          the bytes; at the length of the last sync, or longer while a writer is on it
- *   uploads/ID.info     what was declared, in tusd's JSON form with a member of our own ("Tallyman")
+ *   uploads/ID          the bytes; as long as at the last sync, or longer while a writer is on it
+ *   uploads/ID.info     what was declared: tusd's JSON form, with a member of our own ("Tallyman")
  *   uploads/ID.state    the synced offset with the saved hash state, two slots in turn; empty: 0
  *   uploads/ID.gone     refused for good (checksum mismatch, unrecoverable write): the reason, text
  *   receipts/ID.json    the receipt; that it is there is the acceptance
@@ -125,14 +125,14 @@ struct upload {
     bool names_unsynced;      /* ID.info and uploads/ are not known to be durable */
     bool reread; /* the stored bytes must be read back before a receipt: more than one request,
                        or a roll-back, wrote them */
-    bool complete_proven; /* opened at its full length, digest read from the device and right */
+    bool complete_proven;  /* opened at its full length, digest read from the device and right */
     bool receipt_doubtful; /* the receipt may be on the device: no byte may go */
     bool gone;
 };
 /* Opens for writing at the synced offset, cutting off what is behind it; first finishes what an
- * interrupted acceptance left: u->synced = size then means that upload_accept is due. ERR_NOT_FOUND,
- * ERR_CORRUPT (info; or the file is shorter than its synced offset: bytes that were promised are
- * lost, the upload becomes gone; or what is under ID.json is no receipt), ERR_IO, ERR_NO_SPACE,
+ * interrupted acceptance left: u->synced = size then means that upload_accept is due.
+ * ERR_NOT_FOUND, ERR_CORRUPT (info; or the file is shorter than its synced offset: bytes that were
+ * promised are lost, the upload becomes gone; or what is under ID.json is no receipt), ERR_IO, ERR_NO_SPACE,
  * ERR_NO_MEMORY, ERR_GONE. info is read from the file. May read the whole file: after a crash that
  * left it complete, or one of another's making. */
 int upload_open(struct uploads *us, struct slice id, struct upload **out, struct err *e) MUST_CHECK;
@@ -141,8 +141,8 @@ int upload_open_new(struct uploads *us, const struct upload_info *info, struct u
                     struct err *e) MUST_CHECK;
 /* Appends n bytes, at most to the declared size (ensure). Hashes, writes, begins write-back, and
  * every UPLOAD_SYNC_BYTES syncs and saves the state. ERR_NO_SPACE: *written (may be NULL) of them
- * are in; upload_sync may follow. ERR_IO: rolled back to the synced offset. ERR_GONE: that failed as
- * well. Callers that want speed give pieces that end on multiples of UPLOAD_PIECE_BYTES. */
+ * are in; upload_sync may follow. ERR_IO: rolled back to the synced offset. ERR_GONE: that failed
+ * as well. Callers that want speed give pieces that end on multiples of UPLOAD_PIECE_BYTES. */
 int upload_write(struct upload *u, const void *p, size_t n, size_t *written,
                  struct err *e) MUST_CHECK;
 /* Makes everything written the synced offset. ERR_IO, ERR_NO_SPACE: rolled back. ERR_GONE. With
@@ -154,8 +154,9 @@ int upload_sync(struct upload *u, struct err *e) MUST_CHECK;
  * freed. ERR_IO, ERR_NO_SPACE, ERR_NO_MEMORY: no receipt; the upload is rolled back to a synced
  * offset below its size (u->synced; at most UPLOAD_SYNC_BYTES are given up), so that a client has
  * something left to send. (Where the device may hold the receipt all the same, the bytes stay, u
- * takes no more of them, and the next open finds the upload complete.) ERR_CORRUPT: what is under ID.json is no receipt; nothing is touched.
- * ERR_GONE. *progress (may be NULL) counts the bytes of a read-back. */
+ * takes no more of them, and the next open finds the upload complete.) ERR_CORRUPT: what is under
+ * ID.json is no receipt; nothing is touched. ERR_GONE. *progress (may be NULL) counts the bytes of
+ * a read-back. */
 int upload_accept(struct upload *u, struct receipt *out, _Atomic uint64_t *progress,
                   struct err *e) MUST_CHECK;
 /* Closes the descriptors; syncs nothing. NULL is fine. */
@@ -163,9 +164,9 @@ void upload_close(struct upload *u);
 
 /* ---- housekeeping ---- */
 /* One round over uploads/: calls each(ctx, seen) for every id that has an .info; it may remove that
- * upload. A negative ERR_ code of it ends the round and is returned. An upload that cannot be looked
- * at because a call failed is left out; the first such error is returned after all others were
- * seen. Bounded memory. */
+ * upload. A negative ERR_ code of it ends the round and is returned. An upload that cannot be
+ * looked at because a call failed is left out; the first such error is returned after all others
+ * were seen. Bounded memory. */
 enum upload_kind {
     UPLOAD_PARTIAL,  /* not all bytes are there */
     UPLOAD_COMPLETE, /* as long as declared, no receipt: an acceptance to be finished */

@@ -128,8 +128,8 @@ int receipt_commit(struct upload *u, struct err *e) MUST_CHECK;
 int upload_roll_back_sync(struct upload *u, int code, struct err *e) MUST_CHECK;
 /* Syncs ID.info and uploads/, once, for an upload whose creation did not. */
 int upload_names_sync(struct upload *u, struct err *e) MUST_CHECK;
-/* True when a result of os_write_back means that pages may be lost: the kernel reports that once, to
- * whoever asks first, so that no later sync would say so. */
+/* True when a result of os_write_back means that pages may be lost: the kernel reports that once,
+ * to whoever asks first, so that no later sync would say so. */
 bool upload_write_back_failed(int r);
 /* Marks the upload gone, in memory for certain; 0 when ID.gone is durable too. */
 int upload_gone_commit(struct upload *u, const char *reason, struct err *e) MUST_CHECK;

@@ -12,8 +12,8 @@
  * process and may yet be lost, so that receipt_load answers "not accepted" until the sync returned.
  *
  * The directory's sync fails: the name is taken back, but the device may have it all the same, now
- * or after a crash. The receipt is doubtful: the mark stays, the id is "not accepted" until the next
- * acceptance syncs or a start finds the file, and until then no byte of the upload may go.
+ * or after a crash. The receipt is doubtful: the mark stays, the id is "not accepted" until the
+ * next acceptance syncs or a start finds the file, and until then no byte of the upload may go.
  *
  * Answers: every failure. A file that is no receipt is ERR_CORRUPT, never "not accepted". */
 #include <errno.h>

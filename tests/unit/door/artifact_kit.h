@@ -123,7 +123,10 @@ static inline struct kit *kit_new_with(const struct artifact_options *options,
     struct store_options so = store_options_default;
     struct err e = {0};
     so.threads = false;
-    assert_non_null(k);
+    if (k == NULL) {
+        fail();
+        return NULL;
+    }
     (void)snprintf(k->dir, sizeof k->dir, "/tmp/test_artifact.XXXXXX");
     assert_non_null(mkdtemp(k->dir));
     (void)snprintf(k->delivered, sizeof k->delivered, "%s.out", k->dir);
@@ -205,8 +208,8 @@ static inline void kit_send(int fd, const void *p, size_t n)
     }
 }
 
-/* Reads to the end and takes the (one) answer apart. */
-static inline unsigned kit_receive(struct kit *k, int fd)
+/* Reads to the end and takes the (one) answer apart. 0: there is none. */
+static inline unsigned kit_receive_any(struct kit *k, int fd)
 {
     char piece[16384];
     buf_clear(&k->answer);
@@ -222,13 +225,21 @@ static inline unsigned kit_receive(struct kit *k, int fd)
     k->answer.len--;
     struct slice all = buf_slice(&k->answer);
     const char *end = memmem(all.ptr, all.len, "\r\n\r\n", 4);
+    k->status = 0;
     if (end == NULL || !slice_starts(all, SLICE("HTTP/1.1 "))) {
-        fail_msg("no answer: %.*s", (int)all.len, all.ptr);
         return 0;
     }
     k->head = slice_of(all.ptr, (size_t)(end - all.ptr) + 2);
     k->body = slice_from(all, k->head.len + 2);
     k->status = (unsigned)strtoul(all.ptr + 9, NULL, 10);
+    return k->status;
+}
+
+static inline unsigned kit_receive(struct kit *k, int fd)
+{
+    if (kit_receive_any(k, fd) == 0) {
+        fail_msg("no answer: %.*s", (int)k->answer.len, k->answer.ptr);
+    }
     return k->status;
 }
 
@@ -450,6 +461,44 @@ static inline void expect_stored(const struct kit *k, struct slice bytes)
     assert_memory_equal(got, bytes.ptr, bytes.len);
     (void)fclose(f);
     free(got);
+}
+
+/* Upload-Offset of the last answer. */
+static inline uint64_t kit_offset(const struct kit *k)
+{
+    uint64_t v = 0;
+    assert_true(tus_number(kit_header(k, "Upload-Offset"), &v));
+    return v;
+}
+
+static inline bool kit_has_receipt(const struct kit *k)
+{
+    return kit_header(k, "Artifact-Receipt").len > 0;
+}
+
+/* As the clients do it: HEAD, PATCH of the rest, until there is a receipt. False: 404 or 410. */
+static inline bool kit_go_on(struct kit *k, struct slice bytes)
+{
+    for (int i = 0; i < 5; i++) {
+        unsigned status = kit_head(k);
+        if (status == 404 || status == 410) {
+            return false;
+        }
+        assert_int_equal(status, 200);
+        if (kit_has_receipt(k)) {
+            assert_true(kit_offset(k) == bytes.len);
+            expect_stored(k, bytes);
+            return true;
+        }
+        uint64_t at = kit_offset(k);
+        assert_true(at < bytes.len);
+        status = kit_patch(k, at, slice_from(bytes, (size_t)at));
+        if (status != 204 && status != 409) {
+            fail_msg("%.*s", (int)k->answer.len, k->answer.ptr);
+        }
+    }
+    fail_msg("no receipt");
+    return false;
 }
 
 /* Waits until `ready` says so. */

@@ -32,48 +32,11 @@ static void faulty_free(struct kit *k)
     faults_uninstall();
 }
 
-static uint64_t told_offset(const struct kit *k)
-{
-    uint64_t v = 0;
-    assert_true(tus_number(kit_header(k, "Upload-Offset"), &v));
-    return v;
-}
-
-static bool has_receipt(const struct kit *k)
-{
-    return kit_header(k, "Artifact-Receipt").len > 0;
-}
-
 /* A path in an answer would tell strangers of the server's disk. */
 static void expect_no_path(const struct kit *k)
 {
     assert_null(memmem(k->answer.ptr, k->answer.len, "/tmp", 4));
     assert_null(memmem(k->answer.ptr, k->answer.len, "uploads/", 8));
-}
-
-/* As the clients do it: HEAD, PATCH of the rest, until there is a receipt. False: 404 or 410. */
-static bool go_on(struct kit *k)
-{
-    for (int i = 0; i < 5; i++) {
-        unsigned status = kit_head(k);
-        if (status == 404 || status == 410) {
-            return false;
-        }
-        assert_int_equal(status, 200);
-        if (has_receipt(k)) {
-            assert_int_equal(told_offset(k), TEXT.len);
-            expect_stored(k, TEXT);
-            return true;
-        }
-        uint64_t at = told_offset(k);
-        assert_true(at < TEXT.len);
-        status = kit_patch(k, at, slice_from(TEXT, (size_t)at));
-        if (status != 204 && status != 409) {
-            fail_msg("%.*s", (int)k->answer.len, k->answer.ptr);
-        }
-    }
-    fail_msg("no receipt");
-    return false;
 }
 
 static const int errors[] = {EIO, ENOSPC};
@@ -96,7 +59,7 @@ static void test_every_call_of_a_creation_fails_once(void **state)
             expect_no_path(k);
             if (status == 201) {
                 memcpy(k->id, kit_header(k, "Location").ptr + 7, UPLOAD_ID_LEN);
-                assert_true(go_on(k));
+                assert_true(kit_go_on(k, TEXT));
                 continue;
             }
             assert_true(status == 500 || status == 503);
@@ -127,16 +90,16 @@ static void test_every_call_of_a_last_append_fails_once(void **state)
                 struck = faults_fired() > 0;
                 faults_reset();
                 expect_no_path(k);
-                assert_int_equal(status == 204, has_receipt(k));
+                assert_int_equal(status == 204, kit_has_receipt(k));
                 if (status == 204) {
-                    assert_true(go_on(k));
+                    assert_true(kit_go_on(k, TEXT));
                     continue;
                 }
                 failed++;
                 if (status != 500 && status != 503 && status != 410) {
                     fail_msg("call %d: %.*s", (int)at, (int)k->answer.len, k->answer.ptr);
                 }
-                assert_true(go_on(k) || status == 410);
+                assert_true(kit_go_on(k, TEXT) || status == 410);
             }
             assert_true(failed > 5);
         }
@@ -173,12 +136,12 @@ static void test_every_call_of_a_head_fails_once(void **state)
         faults_reset();
         expect_tus(k, status, NULL);
         if (status == 200) {
-            assert_int_equal(told_offset(k) == TEXT.len, has_receipt(k));
-            less += has_receipt(k) ? 0 : 1;
+            assert_int_equal(kit_offset(k) == TEXT.len, kit_has_receipt(k));
+            less += kit_has_receipt(k) ? 0 : 1;
         } else {
             assert_int_equal(status, 410);
         }
-        assert_true(go_on(k) || status == 410);
+        assert_true(kit_go_on(k, TEXT) || status == 410);
     }
     assert_true(less > 5);
     /* Without its description there is no length to answer with. */
@@ -204,19 +167,19 @@ static void test_complete_uploads_are_accepted_by_whoever_asks(void **state)
     kit_create(k, TEXT);
     put_bytes(k, TEXT);
     assert_int_equal(kit_patch(k, TEXT.len, NONE), 204);
-    assert_true(has_receipt(k));
+    assert_true(kit_has_receipt(k));
     kit_create(k, TEXT);
     put_bytes(k, TEXT);
     assert_int_equal(kit_patch(k, 0, TEXT), 409);
     expect_header(k, "Upload-Offset", "44");
-    assert_true(has_receipt(k));
+    assert_true(kit_has_receipt(k));
     /* As long as declared, and not what was declared: it proves nothing. */
     memcpy(other, text, sizeof text);
     other[0] = 't';
     kit_create(k, TEXT);
     put_bytes(k, slice_of(other, TEXT.len));
     expect_offset(k, 0, false);
-    assert_true(go_on(k));
+    assert_true(kit_go_on(k, TEXT));
     /* A receipt that cannot be synced: nobody hears of it. */
     kit_create(k, TEXT);
     faults_count_only(OS_CALL_rename, ".receipt-");
@@ -224,10 +187,10 @@ static void test_complete_uploads_are_accepted_by_whoever_asks(void **state)
     faults_arm(1, EIO, false, FAULT_ERROR);
     assert_int_equal(kit_patch(k, 0, TEXT), 500);
     expect_tus(k, 500, "ACCEPT_FAILED");
-    assert_false(has_receipt(k));
+    assert_false(kit_has_receipt(k));
     faults_reset();
     count_all(k);
-    assert_true(go_on(k));
+    assert_true(kit_go_on(k, TEXT));
     faulty_free(k);
 }
 
@@ -257,7 +220,7 @@ static void test_failed_writes_and_syncs_roll_back(void **state)
     faults_reset();
     faults_arm(3, ENOSPC, false, FAULT_ERROR);
     assert_int_equal(kit_patch(k, 1000, slice_of(bytes + 1000, size - 1000)), 503);
-    uint64_t at = told_offset(k);
+    uint64_t at = kit_offset(k);
     faults_reset();
     expect_tus(k, 503, "NO_SPACE");
     expect_header(k, "Retry-After", "60");
@@ -273,8 +236,8 @@ static void test_failed_writes_and_syncs_roll_back(void **state)
     faulty_free(k);
 }
 
-/* The disk of this upload fails from some call on, and comes back: it goes on where it was, or it is
- * gone for good and everybody says so. */
+/* The disk of this upload fails from some call on, and comes back: it goes on where it was, or it
+ * is gone for good and everybody says so. */
 static void test_every_call_fails_and_all_that_follow(void **state)
 {
     struct kit *k = faulty_new();
@@ -300,7 +263,7 @@ static void test_every_call_fails_and_all_that_follow(void **state)
             assert_int_equal(kit_receipt(k), 410);
         } else {
             assert_true(status == 204 || status == 500);
-            assert_true(go_on(k));
+            assert_true(kit_go_on(k, TEXT));
         }
     }
     assert_true(gone > 0);
@@ -332,7 +295,7 @@ static void test_damaged_descriptions_and_receipts(void **state)
     /* It is accepted; what of, nobody can say any more. */
     assert_int_equal(kit_head(k), 200);
     expect_header(k, "Upload-Offset", "44");
-    assert_false(has_receipt(k));
+    assert_false(kit_has_receipt(k));
     assert_int_equal(kit_receipt(k), 500);
     expect_has(k->body, "\"error\":\"internal_error\"");
     expect_no_path(k);
@@ -416,7 +379,7 @@ static void test_every_call_of_a_creation_with_its_file_fails_once(void **state)
         struck = faults_fired() > 0;
         faults_reset();
         expect_no_path(k);
-        assert_int_equal(status == 201, has_receipt(k));
+        assert_int_equal(status == 201, kit_has_receipt(k));
         assert_int_equal(status == 201, kit_header(k, "Location").len > 0);
         if (status == 201) {
             memcpy(k->id, kit_header(k, "Location").ptr + 7, UPLOAD_ID_LEN);

@@ -47,14 +47,6 @@ static int begin_large(struct kit *k, char **bytes)
     return fd;
 }
 
-static uint64_t told_offset(const struct kit *k)
-{
-    struct slice s = kit_header(k, "Upload-Offset");
-    uint64_t v = 0;
-    assert_true(tus_number(s, &v));
-    return v;
-}
-
 static void test_a_live_writer_is_left_alone(void **state)
 {
     struct kit *k = kit_new();
@@ -93,7 +85,7 @@ static void test_a_silent_writer_is_taken_over(void **state)
         assert_true(os_clock_mono_ns() < end);
         assert_int_equal(kit_head(k), 200); /* an answer at once, while it is live */
     }
-    uint64_t at = told_offset(k);
+    uint64_t at = kit_offset(k);
     assert_true(at >= UPLOAD_PIECE_BYTES);
     assert_true(at <= SENT);
     assert_int_equal(metric_get(METRIC_ARTIFACT_TAKEOVERS), before + 1);
@@ -105,7 +97,7 @@ static void test_a_silent_writer_is_taken_over(void **state)
     /* The old one, if it lives, is told. */
     assert_int_equal(kit_receive(k, fd), 400);
     expect_tus(k, 400, "UPLOAD_INTERRUPTED");
-    assert_true(told_offset(k) == at);
+    assert_true(kit_offset(k) == at);
     free(bytes);
     kit_free(k);
 }
@@ -207,7 +199,7 @@ static void test_the_servers_end_keeps_what_came(void **state)
     assert_int_equal(kit_receive(k, fd), 503);
     expect_tus(k, 503, "SERVER_SHUTDOWN");
     expect_header(k, "Retry-After", "5");
-    uint64_t at = told_offset(k);
+    uint64_t at = kit_offset(k);
     assert_true(at >= UPLOAD_PIECE_BYTES);
     kit_close(k);
     kit_open(k, &options, NULL);

@@ -120,6 +120,29 @@ static void test_bad_artifacts(void **state)
     expect(k, "", "GET " P, NULL, 200, "{\"projects\":[]}"); /* nothing of all this was stored */
 }
 
+/* So deep that its parents cannot be named: whether it lies in the data directory is not known. */
+static void test_deep_directory(void **state)
+{
+    struct kit *k = *state;
+    static char path[3900] = "/tmp/tallyman-deep-XXXXXX";
+    size_t base;
+    size_t n;
+
+    assert_non_null(mkdtemp(path));
+    base = n = strlen(path);
+    while (n + 3 < sizeof path) {
+        memcpy(path + n, "/d", 3);
+        n += 2;
+        assert_int_equal(mkdir(path, 0700), 0);
+    }
+    create_at(k, path, 400, "its parents: File name too long");
+    for (; n >= base; n -= 2) {
+        path[n] = '\0';
+        assert_int_equal(rmdir(path), 0);
+    }
+    expect(k, "", "GET " P, NULL, 200, "{\"projects\":[]}");
+}
+
 /* ---- artifacts ---- */
 
 /* An upload of `size` bytes 'x' of which `written` come. */
@@ -265,6 +288,23 @@ static void seal(struct delivery_index *ix, const struct receipt *receipt,
     assert_int_equal(delivery_index_seal(ix, plan, 2, 2000, &e), 0);
 }
 
+/* Closed, and then no database any more. */
+static void damage_index(const struct kit *k)
+{
+    static const char *const tails[] = {"-wal", "-shm", ""};
+    static const char junk[] = "this is a text and no database, however long one looks at it";
+    char path[200];
+
+    for (size_t i = 0; i < sizeof tails / sizeof *tails; i++) {
+        (void)snprintf(path, sizeof path, "%s/" DELIVERY_FILE "%s", k->dir, tails[i]);
+        assert_true(unlink(path) == 0 || errno == ENOENT);
+    }
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_int_equal(fwrite(junk, sizeof junk, 1, f), 1);
+    assert_int_equal(fclose(f), 0);
+}
+
 static void test_accepted(void **state)
 {
     struct kit *k = *state;
@@ -317,8 +357,7 @@ static void test_accepted(void **state)
     (void)snprintf(path, sizeof path, "%s/uploads/%s.info", k->dir, id);
     assert_int_equal(unlink(path), 0);
     expect(k, "-", line, NULL, 200, "\"project\":null,\"filename\":null,\"delivery\":{\"state\"");
-    (void)snprintf(path, sizeof path, "%s/" DELIVERY_FILE, k->dir);
-    assert_int_equal(truncate(path, 700), 0);
+    damage_index(k);
     r = kit_ask(k, "-", line, NULL);
     expect_status(&r, 200);
     expect_in(&r, "\"delivery\":null,\"delivery_error\":\"delivery.sqlite cannot be read now\"");
@@ -391,7 +430,6 @@ static void test_status(void **state)
     struct err e = {0};
     bool rebuilt;
     char id[UPLOAD_ID_LEN + 1];
-    char path[200];
 
     struct reply r = kit_ask(k, "", "GET /api/v1/status", NULL);
     expect_not_in(&r, "\"artifacts\"");
@@ -416,8 +454,7 @@ static void test_status(void **state)
            "\"delivery\":{\"artifacts\":1,\"pending\":0,\"sending\":0,\"sent\":0,\"verified\":0,"
            "\"retry_wait\":1,\"parked\":0,\"error\":\"no such mount\"}}");
     delivery_index_close(ix);
-    (void)snprintf(path, sizeof path, "%s/" DELIVERY_FILE, k->dir);
-    assert_int_equal(truncate(path, 700), 0);
+    damage_index(k);
     r = kit_ask(k, "", "GET /api/v1/status", NULL);
     expect_status(&r, 200);
     expect_in(&r, "\"delivery\":{\"error\":\"");
@@ -432,9 +469,10 @@ static void test_status(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        test(test_projects), test(test_bad_artifacts), test(test_nothing),
-        test(test_partial),  test(test_gone),          test(test_accepted),
-        test(test_cors),     test(test_faults),        test(test_status),
+        test(test_projects), test(test_bad_artifacts), test(test_deep_directory),
+        test(test_nothing),  test(test_partial),       test(test_gone),
+        test(test_accepted), test(test_cors),          test(test_faults),
+        test(test_status),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

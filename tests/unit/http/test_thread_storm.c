@@ -1,6 +1,6 @@
-/* test_thread_storm: clients that all send at once, bodies of any size, some cut short and some ended
- * by another thread: every answer must be the right one. The seed is printed, and taken back from
- * SEED. */
+/* test_thread_storm: clients that all send at once, bodies of any size, some cut short and some
+ * ended by another thread: every answer must be the right one. The seed is printed, and taken back
+ * from SEED. */
 #include <sched.h>
 
 #include "tests/unit/http/thread_kit.h"

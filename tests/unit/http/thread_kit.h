@@ -308,15 +308,14 @@ static inline void start_server(const struct http_config *config)
     assert_int_equal(pthread_create(&loop, NULL, loop_main, NULL), 0);
 }
 
-/* The loop has ended; what is left is http_free's. */
+/* The loop has ended; what is left is http_free's, and then nothing must be. */
 static inline void join_server(void)
 {
     assert_int_equal(pthread_join(loop, NULL), 0);
 }
 
-static inline void free_server(void)
+static inline void check_server(void)
 {
-    http_free(server);
     server = NULL;
     assert_int_equal(open_files(), files_before); /* also the clients' are closed by now */
     for (unsigned i = 0; i < JOBS_MAX; i++) {
@@ -328,6 +327,12 @@ static inline void free_server(void)
     assert_int_equal(metric_get(METRIC_HTTP_CONNECTIONS), 0);
     assert_int_equal(metric_get(METRIC_HTTP_BODY_BYTES), 0);
     assert_int_equal(metric_get(METRIC_HTTP_THREADS), 0);
+}
+
+static inline void free_server(void)
+{
+    http_free(server);
+    check_server();
 }
 
 static inline void stop_server(void)

@@ -1,0 +1,393 @@
+/* Calls that fail under the upload store, one kind at a time (all of them at every call:
+ * tests/crash/crash_artifact.c): what is told, what stays, and that it goes on afterwards. */
+#include "tests/lib/faults.h"
+#include "upload_kit.h"
+
+#define SIZE (3u * UPLOAD_PIECE_BYTES)
+
+static unsigned char bytes[SIZE];
+static struct os_table table;
+
+static int fill(void **state)
+{
+    (void)state;
+    kit_fill(bytes, sizeof bytes, 3);
+    return 0;
+}
+
+/* Descriptors have their paths from their opening, so that the faults are there from the start. */
+static int setup(void **state)
+{
+    int r = kit_setup(state);
+    faults_install(NULL);
+    return r;
+}
+
+static int teardown(void **state)
+{
+    faults_uninstall();
+    return kit_teardown(state);
+}
+
+/* Fails the at-th call of this kind, from now on, whose path has `path` in it. */
+static void break_call(enum os_call call, const char *path, uint64_t at, int error, bool sticky)
+{
+    faults_count_only(call, path);
+    faults_arm(at, error, sticky, FAULT_ERROR);
+}
+
+static void mend(void)
+{
+    assert_true(faults_fired() > 0);
+    faults_count_only(OS_CALL_ANY, NULL);
+    faults_reset();
+}
+
+static const struct os_table *before;
+
+/* A table of our own, the one in force for a start. */
+static void table_copy(void)
+{
+    before = os_current();
+    table = *before;
+}
+
+static struct upload *begin(struct upload_info *info, uint64_t first)
+{
+    kit_create(info, bytes, SIZE);
+    if (first > 0) {
+        kit_send(info->id, bytes, first);
+    }
+    return kit_open(info->id);
+}
+
+static void check_can_be_finished(const struct upload_info *info, uint64_t synced)
+{
+    struct receipt receipt;
+    kit_restart(KIT_ISSUER);
+    assert_int_equal(kit_offset(info->id), synced);
+    assert_int_equal(kit_finish(info->id, bytes, &receipt), 0);
+}
+
+static void test_a_write_that_fails_is_rolled_back(void **state)
+{
+    (void)state;
+    struct upload_info info;
+    struct upload *u = begin(&info, 5000);
+    break_call(OS_CALL_pwrite, info.id, 2, EIO, false);
+    assert_int_equal(upload_write(u, bytes + 5000, SIZE - 5000, NULL, &kit_err), ERR_IO);
+    mend();
+    assert_int_equal(atomic_load(&u->synced), 5000);
+    assert_int_equal(kit_length(kit_path("uploads", info.id, "")), 5000);
+    /* The same request may go on. */
+    assert_int_equal(upload_write(u, bytes + 5000, 100, NULL, &kit_err), 0);
+    assert_int_equal(upload_sync(u, &kit_err), 0);
+    upload_close(u);
+    check_can_be_finished(&info, 5100);
+}
+
+static void test_a_full_disk_takes_nothing_back(void **state)
+{
+    (void)state;
+    struct upload_info info;
+    struct upload *u = begin(&info, 0);
+    size_t written = 0;
+    break_call(OS_CALL_pwrite, info.id, 2, ENOSPC, false);
+    assert_int_equal(upload_write(u, bytes, SIZE, &written, &kit_err), ERR_NO_SPACE);
+    mend();
+    assert_int_equal(written, UPLOAD_PIECE_BYTES);
+    assert_int_equal(upload_sync(u, &kit_err), 0);
+    assert_int_equal(atomic_load(&u->synced), UPLOAD_PIECE_BYTES);
+    upload_close(u);
+    check_can_be_finished(&info, UPLOAD_PIECE_BYTES);
+}
+
+static void test_a_sync_that_fails_is_rolled_back(void **state)
+{
+    (void)state;
+    static const struct {
+        enum os_call call;
+        const char *suffix;
+        int error, code;
+    } cases[] = {
+        {OS_CALL_fdatasync, "", EIO, ERR_IO},
+        {OS_CALL_fdatasync, "", ENOSPC, ERR_NO_SPACE},
+        {OS_CALL_fdatasync, ".info", EIO, ERR_IO},
+        {OS_CALL_fsync, "uploads", EIO, ERR_IO}, /* the folder */
+        {OS_CALL_pwrite, ".state", ENOSPC, ERR_NO_SPACE},
+        {OS_CALL_fdatasync, ".state", EIO, ERR_IO},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (uint64_t first = 0; first <= 5000; first += 5000) {
+            struct upload_info info;
+            struct upload *u = begin(&info, first);
+            const char *path = cases[i].suffix[0] == '.' ? cases[i].suffix : "uploads";
+            assert_int_equal(upload_write(u, bytes + first, 9000, NULL, &kit_err), 0);
+            break_call(cases[i].call, path, 1, cases[i].error, false);
+            assert_int_equal(upload_sync(u, &kit_err), cases[i].code);
+            mend();
+            assert_int_equal(atomic_load(&u->synced), first);
+            assert_int_equal(kit_length(kit_path("uploads", info.id, "")), first);
+            upload_close(u);
+            check_can_be_finished(&info, first);
+        }
+    }
+}
+
+static void test_no_way_back_is_gone(void **state)
+{
+    (void)state;
+    struct upload_info info;
+    struct upload *u = begin(&info, 5000);
+    struct upload *other;
+    struct receipt receipt;
+    char reason[UPLOAD_REASON_MAX];
+    assert_int_equal(upload_write(u, bytes + 5000, 9000, NULL, &kit_err), 0);
+    break_call(OS_CALL_ANY, info.id, 1, EIO, true); /* ID.gone as well */
+    assert_int_equal(upload_sync(u, &kit_err), ERR_GONE);
+    mend();
+    assert_int_equal(upload_sync(u, &kit_err), ERR_GONE);
+    assert_int_equal(upload_write(u, bytes, 1, NULL, &kit_err), ERR_GONE);
+    upload_close(u);
+    /* ID.gone is not there: the store knows it by itself, as long as it lives. */
+    assert_int_equal(kit_length(kit_path("uploads", info.id, ".gone")), -1);
+    assert_true(upload_gone(kit_us, slice_cstr(info.id), reason));
+    assert_true(reason[0] != '\0');
+    assert_int_equal(upload_open(kit_us, slice_cstr(info.id), &other, &kit_err), ERR_GONE);
+    kit_restart(KIT_ISSUER);
+    assert_false(upload_gone(kit_us, slice_cstr(info.id), reason));
+    assert_int_equal(kit_finish(info.id, bytes, &receipt), 0);
+}
+
+/* ---- write-back: reported once, to whoever asks first ---- */
+
+static int write_back_result;
+static bool write_back_waits;
+
+static int some_write_back(int fd, uint64_t offset, uint64_t n, bool wait)
+{
+    (void)fd;
+    (void)offset;
+    (void)n;
+    return wait == write_back_waits ? write_back_result : 0;
+}
+
+static int no_reserve(int fd, uint64_t offset, uint64_t n)
+{
+    (void)fd;
+    (void)offset;
+    (void)n;
+    return -ENOSPC;
+}
+
+static void test_write_back(void **state)
+{
+    (void)state;
+    static const struct {
+        int result, code;
+    } cases[] = {{-EIO, ERR_IO}, {-ENOSPC, ERR_IO}, {-ENOSYS, 0}, {-EINVAL, 0}};
+    size_t size = 16 * UPLOAD_PIECE_BYTES;
+    unsigned char *large = malloc(size);
+    struct upload_info info;
+    struct receipt receipt;
+    assert_non_null(large);
+    kit_fill(large, size, 4);
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        kit_create(&info, large, size);
+        struct upload *u = kit_open(info.id);
+        table_copy();
+        table.write_back = some_write_back;
+        table.reserve = no_reserve;
+        write_back_result = cases[i / 2].result;
+        write_back_waits = i % 2 == 1;
+        os_install(&table);
+        assert_int_equal(upload_write(u, large, size, NULL, &kit_err), cases[i / 2].code);
+        os_install(before);
+        assert_int_equal(atomic_load(&u->synced), 0);
+        if (cases[i / 2].code != 0) {
+            assert_int_equal(kit_length(kit_path("uploads", info.id, "")), 0);
+        } else {
+            assert_int_equal(upload_accept(u, &receipt, NULL, &kit_err), 0);
+        }
+        upload_close(u);
+    }
+    free(large);
+}
+
+static void test_write_back_before_a_receipt(void **state)
+{
+    (void)state;
+    struct upload_info info;
+    struct receipt receipt;
+    kit_create(&info, bytes, 1000);
+    struct upload *u = kit_open(info.id);
+    assert_int_equal(upload_write(u, bytes, 1000, NULL, &kit_err), 0);
+    table_copy();
+    table.write_back = some_write_back;
+    write_back_result = -EIO;
+    write_back_waits = true;
+    os_install(&table);
+    assert_int_equal(upload_accept(u, &receipt, NULL, &kit_err), ERR_IO);
+    os_install(before);
+    upload_close(u);
+    assert_int_equal(kit_offset(info.id), 0);
+    assert_int_equal(kit_length(kit_path("receipts", ".receipt-", info.id)), -1);
+    assert_int_equal(kit_finish(info.id, bytes, &receipt), 0);
+}
+
+/* ---- acceptance ---- */
+
+static void test_an_acceptance_that_fails(void **state)
+{
+    (void)state;
+    static const struct {
+        enum os_call call;
+        const char *path;
+        int error, code;
+    } cases[] = {
+        {OS_CALL_open, ".receipt-", EMFILE, ERR_IO},
+        {OS_CALL_pwrite, ".receipt-", ENOSPC, ERR_NO_SPACE},
+        {OS_CALL_fdatasync, ".receipt-", EIO, ERR_IO},
+        {OS_CALL_close, ".receipt-", EIO, ERR_IO},
+        {OS_CALL_rename, ".receipt-", EIO, ERR_IO},
+        {OS_CALL_fdatasync, "uploads", EIO, ERR_IO},
+        {OS_CALL_open, ".info", EMFILE, ERR_IO},
+        {OS_CALL_drop_cache, "uploads", EIO, ERR_IO},
+        {OS_CALL_pread, "uploads", EIO, ERR_IO},
+    };
+    struct receipt receipt;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct upload_info info;
+        struct upload *u = begin(&info, 5000);
+        assert_int_equal(upload_write(u, bytes + 5000, SIZE - 5000, NULL, &kit_err), 0);
+        break_call(cases[i].call, cases[i].path, 1, cases[i].error, false);
+        assert_int_equal(upload_accept(u, &receipt, NULL, &kit_err), cases[i].code);
+        mend();
+        assert_int_equal(atomic_load(&u->synced), 5000); /* there is something left to send */
+        upload_close(u);
+        assert_int_equal(receipt_load(kit_us, slice_cstr(info.id), &receipt, &kit_err),
+                         ERR_NOT_FOUND);
+        assert_int_equal(kit_length(kit_path("receipts", ".receipt-", info.id)), -1);
+        check_can_be_finished(&info, 5000);
+    }
+}
+
+/* The name is in place, the folder's sync failed: nobody may be told, no byte may go. */
+static void test_a_doubtful_receipt(void **state)
+{
+    (void)state;
+    struct upload_info info;
+    struct receipt receipt;
+    struct upload *u = begin(&info, 5000);
+    assert_int_equal(upload_write(u, bytes + 5000, SIZE - 5000, NULL, &kit_err), 0);
+    break_call(OS_CALL_fsync, "receipts", 1, EIO, false);
+    assert_int_equal(upload_accept(u, &receipt, NULL, &kit_err), ERR_IO);
+    mend();
+    assert_int_equal(atomic_load(&u->synced), 5000);
+    assert_int_equal(kit_length(kit_path("uploads", info.id, "")), SIZE);
+    assert_int_equal(upload_write(u, bytes, 0, NULL, &kit_err), ERR_IO);
+    assert_int_equal(upload_sync(u, &kit_err), ERR_IO);
+    upload_close(u);
+    assert_int_equal(receipt_load(kit_us, slice_cstr(info.id), &receipt, &kit_err), ERR_NOT_FOUND);
+    assert_int_equal(upload_remove(kit_us, slice_cstr(info.id), &kit_err), ERR_REFUSED);
+    assert_int_equal(kit_length(kit_path("uploads", info.id, "")), SIZE);
+    assert_int_equal(kit_offset(info.id), SIZE); /* acceptance is due */
+    assert_int_equal(kit_finish(info.id, bytes, &receipt), 0);
+    assert_int_equal(receipt_load(kit_us, slice_cstr(info.id), &receipt, &kit_err), 0);
+}
+
+static uint64_t real_ms;
+
+static uint64_t jumping_clock(void)
+{
+    real_ms += 1500;
+    return real_ms;
+}
+
+static void test_the_second_is_that_of_the_rename(void **state)
+{
+    (void)state;
+    struct upload_info info;
+    struct receipt receipt;
+    struct receipt stored;
+    kit_create(&info, bytes, 1000);
+    struct upload *u = kit_open(info.id);
+    assert_int_equal(upload_write(u, bytes, 1000, NULL, &kit_err), 0);
+    real_ms = UINT64_C(1800000000000);
+    table_copy();
+    table.clock_real_ms = jumping_clock;
+    os_install(&table);
+    assert_int_equal(upload_accept(u, &receipt, NULL, &kit_err), 0);
+    os_install(before);
+    upload_close(u);
+    assert_int_equal(receipt.accepted_at, real_ms / 1000);
+    assert_int_equal(receipt_load(kit_us, slice_cstr(info.id), &stored, &kit_err), 0);
+    assert_memory_equal(&stored, &receipt, sizeof stored);
+}
+
+static void test_a_refusal_that_cannot_be_written_down(void **state)
+{
+    (void)state;
+    struct upload_info info;
+    struct receipt receipt;
+    char reason[UPLOAD_REASON_MAX];
+    kit_declare(&info, bytes, 1000);
+    assert_int_equal(upload_create(kit_us, &info, true, &kit_err), 0);
+    bytes[7] ^= 1;
+    struct upload *u = kit_open(info.id);
+    assert_int_equal(upload_write(u, bytes, 1000, NULL, &kit_err), 0);
+    break_call(OS_CALL_pwrite, ".gone-", 1, ENOSPC, true);
+    assert_int_equal(upload_accept(u, &receipt, NULL, &kit_err), ERR_CHECKSUM_MISMATCH);
+    mend();
+    bytes[7] ^= 1;
+    upload_close(u);
+    assert_true(upload_gone(kit_us, slice_cstr(info.id), reason));
+    assert_int_equal(kit_length(kit_path("uploads", info.id, "")), 1000); /* nothing is freed */
+    assert_int_equal(kit_length(kit_path("uploads", ".gone-", info.id)), -1);
+    kit_restart(KIT_ISSUER);
+    assert_false(upload_gone(kit_us, slice_cstr(info.id), reason));
+    assert_int_equal(kit_offset(info.id), 0); /* unproven, so cut */
+}
+
+static void test_a_creation_that_fails_leaves_nothing(void **state)
+{
+    (void)state;
+    static const struct {
+        enum os_call call;
+        const char *path;
+    } cases[] = {{OS_CALL_open, ".info"},  {OS_CALL_pwrite, ".info"},
+                 {OS_CALL_close, ".info"}, {OS_CALL_fdatasync, ".info"},
+                 {OS_CALL_open, ".state"}, {OS_CALL_fsync, "uploads"}};
+    struct upload_info info;
+    struct upload_info loaded;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        kit_declare(&info, bytes, 1000);
+        break_call(cases[i].call, cases[i].path, 1, ENOSPC, false);
+        assert_int_equal(upload_create(kit_us, &info, true, &kit_err), ERR_NO_SPACE);
+        mend();
+        assert_int_equal(upload_load(kit_us, slice_cstr(info.id), &loaded, &kit_err),
+                         ERR_NOT_FOUND);
+        assert_int_equal(kit_length(kit_path("uploads", info.id, "")), -1);
+        assert_int_equal(kit_length(kit_path("uploads", info.id, ".state")), -1);
+    }
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(test_a_write_that_fails_is_rolled_back),
+        T(test_a_full_disk_takes_nothing_back),
+        T(test_a_sync_that_fails_is_rolled_back),
+        T(test_no_way_back_is_gone),
+        T(test_write_back),
+        T(test_write_back_before_a_receipt),
+        T(test_an_acceptance_that_fails),
+        T(test_a_doubtful_receipt),
+        T(test_the_second_is_that_of_the_rename),
+        T(test_a_refusal_that_cannot_be_written_down),
+        T(test_a_creation_that_fails_leaves_nothing),
+    };
+    return cmocka_run_group_tests(tests, fill, NULL);
+}
