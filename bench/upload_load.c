@@ -272,12 +272,23 @@ static enum driver_verdict refused(struct uploads *l, const struct driver_conn *
     return DRIVER_REFUSED;
 }
 
-/* Length of the answer's body; false when it does not say. */
-static bool body_length(struct slice head, const char *status, size_t *out)
+/* One whole answer, more to come, or none: GOOD, MORE, BROKEN. */
+static enum driver_verdict whole(const struct driver_conn *c, struct slice head)
 {
     struct slice length = header(head, "Content-Length");
-    *out = length.len > 0 ? strtoul(length.ptr, NULL, 10) : 0;
-    return length.len > 0 || memcmp(status, "204", 3) == 0;
+    size_t have = c->in_len - head.len;
+    if (header(head, "Transfer-Encoding").len > 0) {
+        bool ends = have >= 5 && memcmp(c->in + c->in_len - 5, "0\r\n\r\n", 5) == 0;
+        return ends ? DRIVER_GOOD : DRIVER_MORE;
+    }
+    if (length.len == 0 && memcmp(c->in + 9, "204", 3) != 0) {
+        return DRIVER_BROKEN;
+    }
+    size_t body = length.len > 0 ? strtoul(length.ptr, NULL, 10) : 0;
+    if (body > sizeof c->in - head.len - 1 || body < have) {
+        return DRIVER_BROKEN;
+    }
+    return body > have ? DRIVER_MORE : DRIVER_GOOD;
 }
 
 static enum driver_verdict consume(struct driver *d, struct driver_conn *c)
@@ -289,13 +300,9 @@ static enum driver_verdict consume(struct driver *d, struct driver_conn *c)
         return DRIVER_MORE;
     }
     struct slice head = {.ptr = c->in, .len = (size_t)(end + 4 - c->in)};
-    size_t body = 0;
-    if (head.len < 16 || !body_length(head, c->in + 9, &body) ||
-        body > sizeof c->in - head.len - 1 || head.len + body < c->in_len) {
-        return DRIVER_BROKEN;
-    }
-    if (head.len + body > c->in_len) {
-        return DRIVER_MORE;
+    enum driver_verdict v = head.len < 16 ? DRIVER_BROKEN : whole(c, head);
+    if (v != DRIVER_GOOD) {
+        return v;
     }
     const char *wanted = s->patching ? "HTTP/1.1 204" : "HTTP/1.1 201";
     if (memcmp(c->in, wanted, 12) != 0 || (!s->patching && !take_id(s, head))) {

@@ -108,7 +108,6 @@ int main(int argc, char **argv)
     uint64_t n = strtoull(argv[3], NULL, 10);
     bool small = strcmp(argv[2], "small") == 0 || strcmp(argv[2], "two") == 0;
     bool two = strcmp(argv[2], "two") == 0;
-    memset(piece, 7, sizeof piece);
     must(os_random(piece, sizeof piece), &e, "random");
     must(os_mkdir_exist_ok(argv[1], 0700), &e, "mkdir");
     must(uploads_open(&(struct uploads_options){argv[1], "http://127.0.0.1"}, &us, &e), &e, "open");

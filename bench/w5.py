@@ -53,7 +53,9 @@ class Run(r.Run):
                                                  r.words(int))]
         self.each = r.setting("EACH_MIB", 8 if smoke else 256, int) * MIB
         default = ["tallyman", "floor"] if smoke else ["tallyman", "floor", "tus"]
-        self.peers = r.setting("PEERS", default, r.words(str))
+        wanted = r.setting("PEERS", default, r.words(str))
+        self.peers = [name for name in up.PEERS if name in wanted]
+        self.steps = r.setting("STEPS", ["upload", "parallel", "files", "appends"], r.words(str))
         self.inputs = {}
         self.done = {}  # (step, peer): {round: result}
 
@@ -183,7 +185,7 @@ def steps_of(run):
     if "tallyman" in run.peers:
         besides = ["nothing", "uploads"] + (["floor"] if "floor" in run.peers else [])
         steps += [("appends", beside, appends, ["tallyman"]) for beside in besides]
-    return steps
+    return [step for step in steps if step[0] in run.steps]
 
 
 def one_round(run, number):

@@ -16,6 +16,9 @@
  *                          before it counts for delivered
  *   after the folder sync  it is there
  *
+ * A sync of a file that fails costs its copy: it is made anew. A sync of a folder that fails is
+ * asked again by the next send; file systems that lose a name that way take no more writes.
+ *
  * Answers (verdicts): a fault of the destination, or of reading the local file, is RETRY: an absent
  * directory, no space, EIO, no permission. Local bytes that are missing or different, and another
  * file under a remote name, are PARKED: time does not mend them. */

@@ -676,10 +676,12 @@ class Gate:
 
     @staticmethod
     def end(s):
+        """Wakes whoever waits on it, and closes it: a shutdown alone leaves a sender before a full buffer waiting."""
         try:
             s.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass
+        s.close()
 
     def accept(self):
         while True:

@@ -7,7 +7,8 @@
  *   torn   any  any     any    no      never told to anybody: UPLOAD_BROKEN, expires
  *   yes    yes  empty   no     no      offset 0; longer bytes are cut, or proven when complete
  *   yes    yes  slots   no     no      offset of the newest good slot; as above
- *   yes    yes  no      no     no      the state was lost: the bytes are read again
+ *   yes    yes  no      no     no      the state was lost (or an upload that came whole was never
+ *                                      told to anybody): the bytes are read again
  *   yes    any  any     yes    no      refused for good: 410 until it expires
  *   any    any  any     any    yes     accepted, whatever the others say
  *

@@ -3,7 +3,8 @@
  *
  *   uploads/ID          the bytes; as long as at the last sync, or longer while a writer is on it
  *   uploads/ID.info     what was declared: tusd's JSON form, with a member of our own ("Tallyman")
- *   uploads/ID.state    the synced offset with the saved hash state, two slots in turn; empty: 0
+ *   uploads/ID.state    the synced offset with the saved hash state, two slots in turn; empty: 0;
+ *                       of no use once there is a receipt
  *   uploads/ID.gone     refused for good (checksum mismatch, unrecoverable write): the reason, text
  *   receipts/ID.json    the receipt; that it is there is the acceptance
  *   temporary names     receipts/.receipt-ID, uploads/.gone-ID, uploads/.state-ID

@@ -223,15 +223,6 @@ static int make_receipt(struct upload *u, struct receipt *out, struct err *e)
     return receipt_commit(u, e);
 }
 
-static void after_receipt(struct upload *u)
-{
-    char path[UPLOADS_PATH_MAX];
-    atomic_store(&u->synced, u->info.size);
-    /* Of no use any more; if it stays, nobody looks at it. */
-    upload_path(u->us, path, u->info.id, ".state");
-    (void)os_unlink(path);
-}
-
 int upload_accept(struct upload *u, struct receipt *out, _Atomic uint64_t *progress, struct err *e)
 {
     struct err ignored;
@@ -249,7 +240,7 @@ int upload_accept(struct upload *u, struct receipt *out, _Atomic uint64_t *progr
         r = make_receipt(u, out, e);
     }
     if (r == 0) {
-        after_receipt(u);
+        atomic_store(&u->synced, u->info.size);
         return 0;
     }
     if (u->receipt_doubtful) {

@@ -9,6 +9,10 @@
  * Storage.Path is written for tusd and never read: paths come from the id. The file is written once
  * and never again.
  *
+ * An upload that comes whole with its creation has no ID.state until its first sync, which most
+ * never see: making a file is dear (an ext4 that has just removed many looks past each of them).
+ * For the same reason ID.state is left where it is after the acceptance, for whoever purges.
+ *
  * Power failure in upload_create: any of the three names may be there or not, .info torn. Nobody
  * has heard of the id then; the cleaner removes what is left. After upload_create with sync_now all
  * three are durable; without it upload_sync or upload_accept makes them so before anything is told.
@@ -84,11 +88,12 @@ static int make_file(const char *path, struct slice bytes, bool begin_write)
     return r != 0 ? r : closed;
 }
 
-static int make_names(struct uploads *us, const char *id, struct slice json, struct err *e)
+static int make_names(struct uploads *us, const char *id, struct slice json, bool with_state,
+                      struct err *e)
 {
-    static const char *const suffixes[] = {".info", ".state", ""};
+    static const char *const suffixes[] = {".info", "", ".state"};
     char path[UPLOADS_PATH_MAX];
-    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
+    for (size_t i = 0; i < (with_state ? 3 : 2); i++) {
         struct slice bytes = i == 0 ? json : slice_of("", 0);
         upload_path(us, path, id, suffixes[i]);
         int r = make_file(path, bytes, i == 0);
@@ -142,7 +147,7 @@ int upload_create(struct uploads *us, struct upload_info *info, bool sync_now, s
         buf_free(&json);
         return err_set(e, ERR_NO_MEMORY, "no memory for a new upload");
     }
-    r = make_names(us, info->id, buf_slice(&json), e);
+    r = make_names(us, info->id, buf_slice(&json), sync_now, e);
     buf_free(&json);
     if (r == 0 && sync_now) {
         r = sync_names(us, info->id, e);
@@ -160,20 +165,16 @@ static bool get_string(struct slice object, struct slice name, char *to, size_t 
 {
     struct slice value;
     struct slice inner;
-    struct buf text;
     if (!json_member(object, name, &value) || !json_string_raw(value, &inner) ||
         json_string_len(inner) >= size) {
         return false;
     }
-    buf_init(&text, size);
+    /* In the caller's memory: being out of memory must not look like a damaged file. */
+    struct buf text = {.ptr = to, .cap = size, .limit = size};
     json_unescape(inner, &text);
-    bool ok = !text.failed && (text.len == 0 || memchr(text.ptr, '\0', text.len) == NULL);
-    if (ok) {
-        memcpy(to, text.len > 0 ? text.ptr : "", text.len);
-        to[text.len] = '\0';
-    }
-    buf_free(&text);
-    return ok;
+    ensure(text.ptr == to && !text.failed && text.len < size);
+    to[text.len] = '\0';
+    return memchr(to, '\0', text.len) == NULL;
 }
 
 static bool project_ok(const char *p)

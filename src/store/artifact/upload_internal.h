@@ -99,6 +99,8 @@ struct upload_saved {
 };
 /* Reads ID.state from the device. Opens u->state_fd unless there is nothing in the file. */
 int upload_state_load(struct upload *u, struct upload_saved *out, struct err *e) MUST_CHECK;
+/* Opens u->state_fd, making an empty file where there is none; its name is not synced. */
+int upload_state_make(struct upload *u, struct err *e) MUST_CHECK;
 /* Saves (offset, hash) in the next slot and syncs it. After a failure u->state_dirty is set: the
  * slot may hold anything, until upload_state_undo_sync. */
 int upload_state_sync(struct upload *u, uint64_t offset, const struct blake3 *hash,
@@ -126,7 +128,8 @@ int receipt_commit(struct upload *u, struct err *e) MUST_CHECK;
 /* Back to u->saved: truncate, sync, restore the hash. Returns code with e as it was, or ERR_GONE
  * when it cannot be done. */
 int upload_roll_back_sync(struct upload *u, int code, struct err *e) MUST_CHECK;
-/* Syncs ID.info and uploads/, once, for an upload whose creation did not. */
+/* Makes ID.state where it is missing, syncs ID.info and uploads/, once, for an upload whose creation
+ * did not. */
 int upload_names_sync(struct upload *u, struct err *e) MUST_CHECK;
 /* True when a result of os_write_back means that pages may be lost: the kernel reports that once,
  * to whoever asks first, so that no later sync would say so. */

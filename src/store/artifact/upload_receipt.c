@@ -36,19 +36,15 @@
 static bool take_string(struct slice value, char *to, size_t size)
 {
     struct slice inner;
-    struct buf text;
     if (!json_string_raw(value, &inner) || json_string_len(inner) >= size) {
         return false;
     }
-    buf_init(&text, size);
+    /* In the caller's memory: being out of memory must not look like a damaged file. */
+    struct buf text = {.ptr = to, .cap = size, .limit = size};
     json_unescape(inner, &text);
-    bool ok = !text.failed && (text.len == 0 || memchr(text.ptr, '\0', text.len) == NULL);
-    if (ok) {
-        memcpy(to, text.len > 0 ? text.ptr : "", text.len);
-        to[text.len] = '\0';
-    }
-    buf_free(&text);
-    return ok;
+    ensure(text.ptr == to && !text.failed && text.len < size);
+    to[text.len] = '\0';
+    return memchr(to, '\0', text.len) == NULL;
 }
 
 /* A string value that begins with prefix; the rest. */

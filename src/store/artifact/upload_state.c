@@ -184,6 +184,17 @@ int upload_state_load(struct upload *u, struct upload_saved *out, struct err *e)
     return r;
 }
 
+int upload_state_make(struct upload *u, struct err *e)
+{
+    char path[UPLOADS_PATH_MAX];
+    if (u->state_fd >= 0) {
+        return 0;
+    }
+    upload_path(u->us, path, u->info.id, ".state");
+    u->state_fd = os_open(path, O_RDWR | O_CREAT, UPLOAD_FILE_MODE);
+    return u->state_fd < 0 ? err_os(e, u->state_fd, "create", path) : 0;
+}
+
 static int state_open(struct upload *u, const char *path, struct err *e)
 {
     if (u->state_fd >= 0) {

@@ -76,7 +76,10 @@ int upload_names_sync(struct upload *u, struct err *e)
         return 0;
     }
     upload_path(u->us, path, u->info.id, ".info");
-    int r = upload_sync_file(path, e);
+    int r = upload_state_make(u, e);
+    if (r == 0) {
+        r = upload_sync_file(path, e);
+    }
     if (r != 0) {
         return r;
     }

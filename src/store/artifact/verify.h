@@ -27,7 +27,7 @@ struct artifact_verify_hooks {
 struct artifact_verify_result {
     bool absent;  /* there is nothing of an artifact door here */
     bool live;    /* `tallyman deliver` has delivery.sqlite open */
-    bool partial; /* beside it, SQLite's check was cut short, so as not to hold up its log */
+    bool partial; /* beside it, a check of all rows was cut short, so as not to hold up its log */
     uint64_t receipts, bytes; /* bytes: of artifacts, read and hashed */
     uint64_t partial_uploads, gone_uploads;
     uint64_t packages;   /* with a plan */

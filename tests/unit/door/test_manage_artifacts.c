@@ -35,6 +35,23 @@ static int teardown(void **state)
     return 0;
 }
 
+/* The table of calls changes while the server has no thread. */
+static int setup_faults(void **state)
+{
+    faults_install(NULL);
+    return setup(state);
+}
+
+static int teardown_faults(void **state)
+{
+    int r;
+
+    faults_reset();
+    r = teardown(state);
+    faults_uninstall();
+    return r;
+}
+
 /* ---- projects ---- */
 
 static void create(struct kit *k, const char *artifacts, unsigned status, const char *text)
@@ -395,12 +412,12 @@ static void test_faults(void **state)
     upload(k, 100, 40, NULL, "", id, &receipt);
     line_of(id, line);
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
-        faults_install(NULL);
         faults_count_only(i == 3 ? OS_CALL_stat : OS_CALL_open, paths[i]);
+        faults_reset();
         faults_arm(1, EIO, true, FAULT_ERROR);
         struct reply r = kit_ask(k, "-", line, NULL);
         uint64_t fired = faults_fired();
-        faults_uninstall();
+        faults_reset();
         assert_true(fired > 0);
         expect_status(&r, 500);
         reply_free(&r);
@@ -469,9 +486,15 @@ static void test_status(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        test(test_projects), test(test_bad_artifacts), test(test_deep_directory),
-        test(test_nothing),  test(test_partial),       test(test_gone),
-        test(test_accepted), test(test_cors),          test(test_faults),
+        test(test_projects),
+        test(test_bad_artifacts),
+        test(test_deep_directory),
+        test(test_nothing),
+        test(test_partial),
+        test(test_gone),
+        test(test_accepted),
+        test(test_cors),
+        cmocka_unit_test_setup_teardown(test_faults, setup_faults, teardown_faults),
         test(test_status),
     };
 

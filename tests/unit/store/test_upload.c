@@ -98,7 +98,6 @@ static void check_stored(const struct upload_info *info, const unsigned char *wa
     static unsigned char got[SIZE + 1];
     assert_int_equal(kit_read(kit_path("uploads", info->id, ""), got, sizeof got), info->size);
     assert_memory_equal(got, want, (size_t)info->size);
-    assert_int_equal(kit_length(kit_path("uploads", info->id, ".state")), -1);
     assert_int_equal(kit_length(kit_path("receipts", ".receipt-", info->id)), -1);
 }
 
@@ -123,6 +122,27 @@ static void test_creation_with_the_whole_file(void **state)
     upload_close(u);
     assert_in_range(receipt.accepted_at, before, os_clock_real_ms() / 1000);
     check_receipt(&info, &receipt, "\"" KIT_ISSUER "\"");
+    check_stored(&info, bytes);
+    assert_int_equal(kit_length(kit_path("uploads", info.id, ".state")), -1); /* never needed */
+}
+
+/* The creation's body is cut: what came is synced, and the names with it. */
+static void test_creation_with_a_part(void **state)
+{
+    (void)state;
+    struct upload_info info;
+    struct upload *u;
+    struct receipt receipt;
+    kit_declare(&info, bytes, SIZE);
+    assert_int_equal(upload_create(kit_us, &info, false, &kit_err), 0);
+    assert_int_equal(upload_open_new(kit_us, &info, &u, &kit_err), 0);
+    assert_int_equal(upload_write(u, bytes, 12345, NULL, &kit_err), 0);
+    assert_int_equal(upload_sync(u, &kit_err), 0);
+    assert_int_equal(atomic_load(&u->synced), 12345);
+    upload_close(u);
+    kit_restart(KIT_ISSUER);
+    assert_int_equal(kit_offset(info.id), 12345);
+    assert_int_equal(kit_finish(info.id, bytes, &receipt), 0);
     check_stored(&info, bytes);
 }
 
@@ -283,6 +303,7 @@ int main(void)
         KIT_TEST(test_creation_makes_the_three_files),
         KIT_TEST(test_unknown_uploads),
         KIT_TEST(test_creation_with_the_whole_file),
+        KIT_TEST(test_creation_with_a_part),
         KIT_TEST(test_requests_one_after_the_other),
         KIT_TEST(test_what_is_not_synced_is_cut),
         KIT_TEST(test_a_receipt_never_changes),
