@@ -2,11 +2,11 @@
  *
  *   upload_floor DIR PORT   takes POST and PATCH from loopback into files of DIR; ends at SIGTERM
  *
- * A body is received into an aligned buffer of 1 MiB, hashed with BLAKE3 and written at once. Where
- * it is longer than that, blocks are reserved 256 MiB ahead, write-back of each piece begins when it
- * is written, and the piece 8 MiB before is awaited and leaves the page cache. At the end one
- * fdatasync, then the answer, with the digest in `Blake3`. POST makes a file and syncs its name (with
- * a body, in one go); PATCH writes one from its beginning.
+ * A body is received into an aligned buffer of 1 MiB, written and hashed with BLAKE3. Where it is
+ * longer than that, blocks are reserved 256 MiB ahead, write-back of each piece begins when it is
+ * written, and the piece 8 MiB before is awaited and leaves the page cache. At the end one
+ * fdatasync, then the answer, with the digest in `Blake3`. POST makes a file and syncs its name
+ * (with a body, in one go); PATCH writes one from its beginning.
  *
  * It does nothing that a tus server has to do: no offsets, no metadata, no state, no receipt. It is
  * not a server for anybody: a thread a connection, and it trusts its peer and ends at the first

@@ -189,7 +189,7 @@ class Server(p.Peer):
 
     def check_answer(self, path, data, headers):
         if headers.get("upload-offset") != str(data.size):
-            raise p.BenchError(f"{self.name}: the answer says offset {headers.get('upload-offset')}")
+            raise p.BenchError(f"{self.name}: {headers}, not an offset of {data.size}")
         self.acked.append((path.rpartition("/")[2], data.digest))
 
     def check_files(self, size, whole):

@@ -4,9 +4,9 @@ wrong on purpose.
 
   bench/upload_selftest.py BUILD
 
-A small tus server in memory accepts files and writes their receipts. Once it is right, for files in
-one request and in two, and everything must agree; then it has one fault at a time, and the instrument
-that is there to find it must. Neither knows BLAKE3: the server believes what was declared.
+A small tus server accepts files and writes their receipts. Once it is right, for files in one
+request and in two, and everything must agree; then it has one fault at a time, and the instrument
+that is there to find it must. The server knows no BLAKE3: it believes what was declared.
 """
 
 import base64
@@ -73,8 +73,9 @@ class Store:
 
     def accept(self, object_id, size):
         """(the receipt that is told, whether the fault hits it)"""
-        receipt = {"id": f"receipt:{object_id}", "issuer": "http://127.0.0.1", "object_id": object_id,
-                   "checksum": self.declared[object_id], "size_bytes": size, "accepted_at": 1}
+        receipt = {"id": f"receipt:{object_id}", "issuer": "http://127.0.0.1",
+                   "object_id": object_id, "checksum": self.declared[object_id],
+                   "size_bytes": size, "accepted_at": 1}
         with self.lock:
             self.accepted += 1
             hit = self.accepted == FAULT_AT

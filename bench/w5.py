@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""W5: uploads by tus: large files, eight at once, small files to a synced receipt (bench/README.md).
+"""W5: uploads by tus: large files, eight at once, small files to a synced receipt (README.md).
 
   bench/w5.py BUILD
 
 A round measures each step with each server, every second round backwards: one large file of each
-size with curl and, in the same bytes once more, how long the answer takes after the last byte; eight
-files at once; small files in one request or two, on one connection and on sixteen; single history
-appends beside an upload that never ends. Every measurement has a fresh server and an empty
+size with curl and, with the same bytes once more, how long the answer takes after the last byte;
+eight files at once; small files in one request or two, on one connection and on sixteen; single
+history appends beside uploads that never end. Every measurement has a fresh server and an empty
 directory. Settings: scripts/bench.
 """
 
@@ -279,7 +279,8 @@ def files_line(run, what):
              *rates(run, "files", what, "events_per_s", lambda v: f"{v:.0f}/s"),
              f"syncs={sync_words(run, what)}",
              f"cpu_us_per_file={by_peer(run, 'files', what, 'cpu_us_per_event', '.0f')}"]
-    return words + [f"{key}={by_peer(run, 'files', what, key, '.0f')}" for key in ("p50_us", "p99_us")]
+    return words + [f"{key}={by_peer(run, 'files', what, key, '.0f')}"
+                    for key in ("p50_us", "p99_us")]
 
 
 def appends_line(run, beside):

@@ -143,7 +143,7 @@ static void print_artifacts(const struct artifact_report *a)
     if (r->absent && r->violations == 0) {
         return;
     }
-    output_printf("%llu artifacts with receipts, %llu bytes read; %llu partial uploads, %llu "
+    output_printf("artifacts: %llu with receipts, %llu bytes read; %llu partial uploads, %llu "
                   "refused ones; %llu packages, %llu deliveries\n",
                   (unsigned long long)r->receipts, (unsigned long long)r->bytes,
                   (unsigned long long)r->partial_uploads, (unsigned long long)r->gone_uploads,
@@ -182,11 +182,11 @@ static void print_queue(const struct queue_report *q)
     if (r->absent) {
         return;
     }
-    output_printf(
-        "%llu queued events, %llu receipts, %llu quarantined, %llu rejected, %llu projects\n",
-        (unsigned long long)r->events, (unsigned long long)r->receipts,
-        (unsigned long long)r->quarantined, (unsigned long long)r->rejected,
-        (unsigned long long)r->projects);
+    output_printf("queue: %llu queued events, %llu receipts, %llu quarantined, %llu rejected, %llu "
+                  "projects\n",
+                  (unsigned long long)r->events, (unsigned long long)r->receipts,
+                  (unsigned long long)r->quarantined, (unsigned long long)r->rejected,
+                  (unsigned long long)r->projects);
     if (r->partial) {
         output_printf(
             "not all of the queue was checked: a server is running, and its log must not be "
@@ -244,7 +244,7 @@ static void print_lines(const struct reports *all, bool chain)
     const struct verify_report *r = &all->journal;
     char hex[SHA256_HEX_LEN];
     hex_encode(hex, r->head, SHA256_LEN);
-    output_printf("%llu events in %llu batches, %u closed generations, %llu bytes\n",
+    output_printf("journal: %llu events in %llu batches, %u closed generations, %llu bytes\n",
                   (unsigned long long)r->events_checked, (unsigned long long)r->batches_checked,
                   r->pending_checked, (unsigned long long)r->bytes_checked);
     if (r->orphans.len > 0) {

@@ -1,9 +1,11 @@
 // standalone.mjs: tests with servers of their own. Registered like those of the intake, run beside them.
 const tests = []
 
+const POOL = 2 // tests of one pool at the same time; without a pool a test waits for none
+
 // run(world): world has dir, and what the suite put there. name is its line.
-export function standalone(name, run, seconds = 120) {
-  tests.push({ name, run, seconds })
+export function standalone(name, run, { seconds = 120, pool } = {}) {
+  tests.push({ name, run, seconds, pool })
 }
 
 export class Standalone {
@@ -15,7 +17,14 @@ export class Standalone {
   }
 
   async run() {
-    await Promise.all(this.tests.map((t) => this.#one(t)))
+    const pools = Object.groupBy(this.tests, (t) => t.pool ?? '')
+    const { '': free = [], ...queues } = pools
+    const workers = Object.values(queues).flatMap((queue) => Array.from({ length: POOL }, () => this.#queue(queue)))
+    await Promise.all([...free.map((t) => this.#one(t)), ...workers])
+  }
+
+  async #queue(todo) {
+    for (let t = todo.shift(); t; t = todo.shift()) await this.#one(t)
   }
 
   async #one(t) {

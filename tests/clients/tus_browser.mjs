@@ -7,7 +7,9 @@ import fs from 'node:fs'
 import { withPage } from './browser.mjs'
 import { request, until } from './server.mjs'
 import { standalone } from './standalone.mjs'
-import { OFFSETS, TUS, api, arrived, create, decoded, idOf, metadata, newFile, notAccepted, throughProxy } from './tus_kit.mjs'
+import {
+  OFFSETS, POOL, TUS, api, arrived, create, decoded, idOf, metadata, newFile, notAccepted, throughProxy,
+} from './tus_kit.mjs'
 
 const name = (what) => `tus-js-client in Chromium: ${what}`
 
@@ -48,24 +50,8 @@ input.type = 'file'
 input.id = 'file'
 document.body.append(input)`
 
-// Pages are heavy: two at a time.
-const PAGES = 2
-const waiting = []
-let busy = 0
-async function withTurn(run) {
-  if (busy >= PAGES) await new Promise((go) => waiting.push(go))
-  else busy++
-  try {
-    await run()
-  } finally {
-    const next = waiting.shift()
-    if (next) next()
-    else busy--
-  }
-}
-
 function inPage(what, rules, run) {
-  standalone(name(what), (world) => withTurn(() => throughProxy(world, rules, async (t) => {
+  standalone(name(what), (world) => throughProxy(world, rules, async (t) => {
     const { page, leave } = await withPage(source)
     try {
       await run({ ...t, page })
@@ -73,7 +59,7 @@ function inPage(what, rules, run) {
     } finally {
       await leave()
     }
-  })))
+  }), { pool: POOL })
 }
 
 // Chooses a new file in the page.

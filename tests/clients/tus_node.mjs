@@ -8,7 +8,9 @@ import { Readable } from 'node:stream'
 import * as tus from 'tus-js-client'
 import { request, sleep, until } from './server.mjs'
 import { standalone } from './standalone.mjs'
-import { OFFSETS, TUS, arrived, create, idOf, metadata, newFile, notAccepted, throughProxy, tusServer } from './tus_kit.mjs'
+import {
+  OFFSETS, POOL, TUS, arrived, create, idOf, metadata, newFile, notAccepted, throughProxy, tusServer,
+} from './tus_kit.mjs'
 
 const name = (what) => `tus-js-client in Node: ${what}`
 const ANSWERED = ['Location', 'Upload-Offset', 'Upload-Length', 'Upload-Metadata', 'Upload-Expires', 'Artifact-Receipt',
@@ -57,11 +59,11 @@ async function whole(t, r, file, options) {
 
 // A test straight at the server.
 function direct(what, run) {
-  standalone(name(what), async (world) => run(await tusServer(world)))
+  standalone(name(what), async (world) => run(await tusServer(world)), { pool: POOL })
 }
 
 function faulty(what, rules, run) {
-  standalone(name(what), (world) => throughProxy(world, rules, run))
+  standalone(name(what), (world) => throughProxy(world, rules, run), { pool: POOL })
 }
 
 direct('create, one PATCH', async (t) => {

@@ -48,9 +48,6 @@ SUITES = {
     "history": pytest("tests/blackbox/test_history.py", "-k", "L05 or second_server or L52 or token"),
     "kill": pytest("tests/blackbox/test_kill.py"),
     # ---- the queue, delivery, the engine ----
-    "crash artifact": (["build/crash/crash_artifact"], ["build/crash/crash_artifact", "--states", "6000"],
-                       r"^VIOLATION|ensure"),
-    "upload open": unit("store/test_upload_open"),
     "store": unit("store/test_store"),
     "queue": unit("store/test_queue"),
     "store faults": unit("store/test_store_faults"),
@@ -73,6 +70,17 @@ SUITES = {
     "engine disk": engine("tests/blackbox/test_capture_strace.py", "-k", "insert_is_on_the_disk or merged_part"),
     "engine locks": engine("tests/blackbox/test_engine.py", "-k", "row_policy or unless_the_self_test or replace_by_revision"),
     "isolation": engine("tests/blackbox/test_engine_isolation.py", "-k", "at_the_same_time"),
+    # ---- artifacts ----
+    "crash artifact": (["build/crash/crash_artifact"], ["build/crash/crash_artifact", "--states", "1000", "--step", "8", "--minutes", "2"],
+                       r"^VIOLATION|ensure"),
+    "upload": unit("store/test_upload"),
+    "upload open": unit("store/test_upload_open"),
+    "upload faults": unit("store/test_upload_faults"),
+    "writers": unit("door/test_artifact_live"),
+    "delivery rows": unit("store/test_delivery_index"),
+    "artifact order": pytest("tests/blackbox/test_artifact_strace.py", "-k", "durable_first or believes_only"),
+    "copy order": pytest("tests/blackbox/test_artifact_strace.py", "-k", "read_back"),
+    "destination": pytest("tests/blackbox/test_deliver.py", "-k", "another_file or local_bytes or second_deliverer"),
 }
 
 COMMIT = "src/journal/append.c"
@@ -95,6 +103,9 @@ SEND = "src/sink/runner_send.c"
 ENCODE = "src/sink/clickhouse_encode.c"
 SCHEMA = "src/base/events_schema.h"
 BOOT = "src/engine/boot.c"
+UPLOAD = "src/store/artifact/upload_"
+BUILD = "src/main/deliver_build.c"
+FOLDER = "src/sink/directory.c"
 
 
 def sync_dir(which, what):
@@ -103,7 +114,6 @@ def sync_dir(which, what):
 
 JOURNAL_DIR = sync_dir("journal", "the journal directory")
 RENAME_SPARE = "    r = os_rename(j->layout.spare, j->layout.tail);\n"
-UPLOAD = "src/store/artifact/upload_"
 
 MUTANTS = [
     # ---- the group commit ----
@@ -449,4 +459,103 @@ MUTANTS = [
     ("receipt-believed-at-start", "a start believes names that a killed process did not sync",
      [("src/store/artifact/upload.c", "            r = os_sync_dir(dirs[i]);", "            r = 0;")],
      ["crash artifact"]),
+    # ---- artifacts: receipts ----
+    ("artifact-receipt-before-its-info", "a receipt is given, and what was declared is not synced",
+     [(UPLOAD + "accept.c", "        r = os_fdatasync(p->info);\n", "        r = 0;\n")],
+     ["crash artifact"]),
+    ("artifact-receipt-before-its-names", "a receipt is given for a file whose name is not synced",
+     [(UPLOAD + "accept.c", "        r = os_sync_dir(u->us->uploads);\n", "        r = 0;\n")],
+     ["crash artifact"]),
+    ("artifact-receipt-again", "an accepted upload gets another receipt",
+     [(UPLOAD + "accept.c", "    if (r != ERR_NOT_FOUND) {\n        return r;\n    }\n    r = prove(", "    r = prove(")],
+     ["upload"]),
+    ("artifact-digest-not-compared", "other bytes than the declared ones are accepted",
+     [(UPLOAD + "accept.c", "    return strcmp(received, u->info.checksum) == 0 ? 0 :", "    return received[0] != '\\0' ? 0 :")],
+     ["upload", "crash artifact"]),
+    ("artifact-not-read-back", "what several requests wrote is accepted unread",
+     [(UPLOAD + "accept.c", "    if (u->reread) {\n        int r = read_back", "    if (u->reread && u->gone) {\n        int r = read_back")],
+     ["upload open"]),
+    ("artifact-bytes-freed-before-the-reason", "after a crash nobody knows why the bytes are gone",
+     [(UPLOAD + "accept.c", "    int r = upload_gone_commit(u, reason, &why);\n", "    free_bytes(u);\n    int r = upload_gone_commit(u, reason, &why);\n")],
+     ["crash artifact"]),
+    # ---- artifacts: offsets ----
+    ("artifact-info-not-synced", "an id is told whose description is not on the disk",
+     [(UPLOAD + "info.c", "    int r = upload_sync_file(path, e);\n    if (r != 0) {\n        return r;\n    }\n    r = os_sync_dir(us->uploads);",
+       "    int r = os_sync_dir(us->uploads);")],
+     ["crash artifact"]),
+    ("artifact-offset-before-the-sync", "an offset is told before its bytes are synced",
+     [(UPLOAD + "write.c", "    r = sync_and_save(u, e);\n    if (r != 0) {", "    atomic_store(&u->synced, u->written);\n    r = sync_and_save(u, e);\n    if (r != 0) {")],
+     ["crash artifact"]),
+    ("artifact-offset-not-saved", "an offset is told that a restart does not know",
+     [(UPLOAD + "write.c", "    r = upload_state_sync(u, u->written, &u->hash, e);\n", "    r = 0;\n")],
+     ["crash artifact", "upload"]),
+    ("artifact-state-before-its-bytes", "a state speaks of bytes that are not synced",
+     [(UPLOAD + "write.c", "    int r = os_fdatasync(u->fd);\n    if (r < 0) {\n        return err_os(e, r, \"sync\", \"an upload\");\n    }\n    r = upload_names_sync",
+       "    int r = u->written != u->info.size && u->written != u->saved ? upload_state_sync(u, u->written, &u->hash, e) : 0;\n"
+       "    if (r == 0) {\n        r = os_fdatasync(u->fd);\n    }\n    if (r < 0) {\n        return err_os(e, r, \"sync\", \"an upload\");\n    }\n"
+       "    r = upload_names_sync")],
+     ["crash artifact"]),
+    ("artifact-state-over-the-good-one", "a torn save takes the last good state along",
+     [(UPLOAD + "state.c", "    return slot_sync(u, path, u->state_sequence + 1, offset, hash, e);",
+       "    return slot_sync(u, path, u->state_sequence + (u->state_sequence > 0 ? SLOT_COUNT : 1), offset, hash, e);")],
+     ["crash artifact"]),
+    ("artifact-state-cache-believed", "a state is read from the page cache, which a failed sync made a liar",
+     [(UPLOAD + "state.c", "    if (r == 0) {\n        r = os_drop_cache(u->state_fd);\n    }\n    if (r < 0) {\n        return err_os(e, r, \"sync\", path);\n    }\n    memset(",
+       "    if (r < 0) {\n        return err_os(e, r, \"sync\", path);\n    }\n    memset(")],
+     ["artifact order"]),
+    ("artifact-length-believed", "an upload goes on from its length, whatever was synced",
+     [(UPLOAD + "open.c", "    stand_at(u, u->saved, &u->hash_saved);\n    return st.size > saved.offset ? cut_sync(u, saved.offset, e) : 0;",
+       "    return read_again(u, st.size, e);")],
+     ["crash artifact", "upload"]),
+    ("artifact-retry-the-sync", "a failed sync is tried again, and believed",
+     [(UPLOAD + "write.c", "    r = sync_and_save(u, e);\n    if (r != 0) {",
+       "    r = sync_and_save(u, e);\n    if (r != 0 && !u->state_dirty) {\n        r = sync_and_save(u, e);\n    }\n    if (r != 0) {")],
+     ["upload faults", "crash artifact"]),
+    ("artifact-roll-back-keeps-the-hash", "the hash goes on over bytes that were given up",
+     [(UPLOAD + "write.c", "    u->hash = u->hash_saved;\n", "")],
+     ["upload faults"]),
+    ("artifact-roll-back-without-a-cut", "bytes that may be lost stay, to be believed later",
+     [(UPLOAD + "write.c", "    int r = os_ftruncate(u->fd, u->saved);\n    if (r == 0) {\n        r = os_fsync(u->fd);\n    }\n", "    int r = 0;\n")],
+     ["upload faults"]),
+    ("artifact-two-writers", "a second request writes an upload that another one is writing",
+     [("src/door/artifact/registry.c", "        struct holder *other = find(g, h->id);\n        if (other == NULL) {",
+       "        struct holder *other = find(g, h->id);\n        if (other == NULL || h->writer) {")],
+     ["writers"]),
+    # ---- artifacts: delivery ----
+    ("deliver-without-reading-back", "what was sent is called verified",
+     [("src/main/deliver_send.c", "    s.adapter->verify(&s.job, &s.verdict);\n", "    s.verdict.outcome = ARTIFACT_VERIFIED;\n")],
+     ["copy order"]),
+    ("deliver-copy-not-synced", "a copy has its name before it is on the disk",
+     [(FOLDER, "        r = os_fsync(to);\n", "        r = 0;\n")],
+     ["copy order"]),
+    ("deliver-name-not-synced", "a copy counts as sent, and a power cut may take its name back",
+     [(FOLDER, "    r = os_sync_dir(p.folder);\n", "    r = 0;\n")],
+     ["copy order"]),
+    ("deliver-cache-believed", "the read-back reads what was written, not what is on the disk",
+     [(FOLDER, "            (void)os_drop_cache(fd);\n", "")],
+     ["copy order"]),
+    ("deliver-over-another-file", "what is there under the name is replaced",
+     [(FOLDER, "        if (found == FOUND_OTHER) {\n            (void)say_other(out, p.file);\n            return;\n        }\n        if (found == FOUND_NOTHING) {\n            if (!copy_file",
+       "        if (found != FOUND_OURS) {\n            if (!copy_file"),
+      (FOLDER, "    if (ok && found != FOUND_NOTHING) {", "    if (ok && found == FOUND_OURS) {"),
+      (FOLDER, "    int r = os_rename_new(p->temp, p->file);\n", "    int r = os_rename(p->temp, p->file);\n")],
+     ["destination"]),
+    ("deliver-other-bytes-of-the-same-size", "any file of the right size counts as delivered",
+     [(FOLDER, "    *same = at == f->size && memcmp(hex, f->md5, MD5_HEX_LEN) == 0;", "    *same = at == f->size;")],
+     ["destination"]),
+    ("deliver-rotten-bytes", "local bytes that are not the receipt's are delivered",
+     [(BUILD, "    return strcmp(out->blake3, a->checksum) == 0 ? 0 :", "    return out->blake3[0] != '\\0' ? 0 :")],
+     ["destination"]),
+    ("deliver-sidecars-not-synced", "a plan and a manifest have their names before they are on the disk",
+     [(BUILD, "        r = os_fsync(fd);\n", "        r = 0;\n")],
+     ["copy order"]),
+    ("deliver-packages-not-synced", "a package is sealed before the names of its files are synced",
+     [(BUILD, "    if (r == 0) {\n        r = sync_packages(d, e);\n    }\n", "")],
+     ["copy order"]),
+    ("deliver-sending-for-ever", "a delivery that a crash interrupted is never taken up again",
+     [("src/store/artifact/delivery_index.c", "WHERE state IN ('sending', 'parked');", "WHERE state = 'parked';")],
+     ["delivery rows"]),
+    ("deliver-no-lock", "two processes deliver at the same time",
+     [("src/main/deliver.c", "    if (r == -EWOULDBLOCK) {\n        return err_set(e, ERR_LOCKED", "    if (r == -EWOULDBLOCK) {\n        return 0;\n    }\n    if (r == -EDEADLK) {\n        return err_set(e, ERR_LOCKED")],
+     ["destination"]),
 ]

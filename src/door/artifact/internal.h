@@ -38,7 +38,7 @@ struct outcome {
     char text[UPLOAD_REASON_MAX];
     bool has_offset; /* Upload-Offset */
     uint64_t offset;
-    int64_t expires_ms; /* Upload-Expires; 0: none */
+    int64_t expires_ms;     /* Upload-Expires; 0: none */
     unsigned retry_after_s; /* 0: none */
     bool accepted;          /* receipt is there: Artifact-Receipt */
     struct receipt receipt;
@@ -75,8 +75,8 @@ void artifact_receipt(struct artifact *a, struct http_request *req, const char *
 
 /* ---- receive.c: on the request's thread ---- */
 /* Takes the body into u, which the holder has open and written to its synced offset; at its end
- * syncs, and accepts when all is there. Fills op->out. Returns how the body ended: 0, or the code of
- * http_body_read. */
+ * syncs, and accepts when all is there. Fills op->out. Returns how the body ended: 0, or the code
+ * of http_body_read. */
 int artifact_receive(struct op *op, struct upload *u, struct http_body *body);
 
 /* ---- find.c: on the request's thread ---- */

@@ -133,9 +133,9 @@ struct upload {
 /* Opens for writing at the synced offset, cutting off what is behind it; first finishes what an
  * interrupted acceptance left: u->synced = size then means that upload_accept is due.
  * ERR_NOT_FOUND, ERR_CORRUPT (info; or the file is shorter than its synced offset: bytes that were
- * promised are lost, the upload becomes gone; or what is under ID.json is no receipt), ERR_IO, ERR_NO_SPACE,
- * ERR_NO_MEMORY, ERR_GONE. info is read from the file. May read the whole file: after a crash that
- * left it complete, or one of another's making. */
+ * promised are lost, the upload becomes gone; or what is under ID.json is no receipt), ERR_IO,
+ * ERR_NO_SPACE, ERR_NO_MEMORY, ERR_GONE. info is read from the file. May read the whole file: after
+ * a crash that left it complete, or one of another's making. */
 int upload_open(struct uploads *us, struct slice id, struct upload **out, struct err *e) MUST_CHECK;
 /* The same for one that was just made by upload_create, without looking. */
 int upload_open_new(struct uploads *us, const struct upload_info *info, struct upload **out,

@@ -128,8 +128,8 @@ int receipt_commit(struct upload *u, struct err *e) MUST_CHECK;
 /* Back to u->saved: truncate, sync, restore the hash. Returns code with e as it was, or ERR_GONE
  * when it cannot be done. */
 int upload_roll_back_sync(struct upload *u, int code, struct err *e) MUST_CHECK;
-/* Makes ID.state where it is missing, syncs ID.info and uploads/, once, for an upload whose creation
- * did not. */
+/* Makes ID.state where it is missing, syncs ID.info and uploads/, once, for an upload whose
+ * creation did not. */
 int upload_names_sync(struct upload *u, struct err *e) MUST_CHECK;
 /* True when a result of os_write_back means that pages may be lost: the kernel reports that once,
  * to whoever asks first, so that no later sync would say so. */

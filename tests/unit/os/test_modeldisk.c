@@ -388,6 +388,48 @@ static void every_file_call_may_go_to_the_kernel(void **state)
     assert_int_equal(rmdir(directory), 0);
 }
 
+static uint64_t changed_ms(const char *path)
+{
+    struct os_stat st;
+
+    assert_int_equal(os_stat(path, &st), 0);
+    return st.mtime_ms;
+}
+
+/* Of the content: by the wall clock, not by reading or syncing, and known again after a crash. */
+static void changes_have_their_time(void **state)
+{
+    const struct model_choice all = {.how = MODEL_CUT_ALL};
+    struct os_stat st;
+    struct model *after;
+    char byte;
+    int fd = make("/m/a", "x");
+    uint64_t first = changed_ms("/m/a");
+
+    (void)state;
+    assert_true(first >= 1800000000000u);
+    model_clock_advance(m, 5000000000u);
+    assert_int_equal(os_pread(fd, &byte, 1, 0), 1);
+    assert_int_equal(os_fdatasync(fd), 0);
+    assert_int_equal(changed_ms("/m/a"), first);
+    assert_int_equal(os_pwrite(fd, "y", 1, 0), 1);
+    assert_int_equal(changed_ms("/m/a"), first + 5000);
+    model_clock_advance(m, 5000000000u);
+    assert_int_equal(os_ftruncate(fd, 0), 0);
+    assert_int_equal(os_fstat(fd, &st), 0);
+    assert_int_equal(st.mtime_ms, first + 10000);
+    assert_int_equal(os_close(fd), 0);
+    after = model_crash(m, &all);
+    model_free(m);
+    m = after;
+    model_use(m);
+    assert_int_equal(changed_ms("/m/a"), first + 10000);
+    model_clock_advance(m, 5000000000u);
+    assert_int_equal(os_rename("/m/a", "/m/b"), 0);
+    assert_int_equal(changed_ms("/m/b"), first + 10000);
+    assert_int_equal(changed_ms("/m"), first + 15000);
+}
+
 static void files_can_be_put_and_exported(void **state)
 {
     char directory[] = "/tmp/test_model.XXXXXX";
@@ -437,6 +479,7 @@ int main(void)
         T(clocks_are_virtual),
         T(other_calls_are_refused_or_the_kernels),
         T(every_file_call_may_go_to_the_kernel),
+        T(changes_have_their_time),
         T(files_can_be_put_and_exported),
     };
 #undef T

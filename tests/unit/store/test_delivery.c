@@ -70,7 +70,7 @@ static void test_package_id(void **state)
 
     (void)state;
     delivery_package_id(&a, id);
-    /* printf 'tallyman-package-v1\0identity\0demo\0OBJECT\0blake3:CHECKSUM\0001234\0' | sha256sum */
+    /* tallyman-package-v1, identity, demo, HEX32, blake3:HEX64, 1234, each with a NUL: SHA-256 */
     assert_string_equal(id, "bd134c9ee9509662fcb8c6c3fdecda89ca10d2aa937911889c55c0bdf559cb6d");
     a.filename[0] = 'x'; /* the name is no part of it; everything else is */
     a.accepted_at++;
