@@ -109,13 +109,14 @@ static void note_offset(struct tus_upload *u, uint64_t offset)
     }
 }
 
-/* Waits before the next try. AT_ONCE: now; FAILED: it has lasted too long; STOPPED. */
-static enum step wait_again(struct tus_upload *u, uint64_t started_ns)
+/* Waits before the next try. AT_ONCE: now; FAILED: it has lasted too long; STOPPED. Time in which
+ * bytes moved is no failing: a line that breaks after an hour of sending is tried again. */
+static enum step wait_again(struct tus_upload *u, uint64_t started_ns, uint64_t moved_ns)
 {
     uint32_t random = 0;
     (void)os_random(&random, sizeof random); /* without: the shortest of the waits */
     if (u->failing_since_ns == 0) {
-        u->failing_since_ns = started_ns;
+        u->failing_since_ns = moved_ns > started_ns ? moved_ns : started_ns;
     }
     u->tries++;
     /* Retry-After: 0 says "soon", and is not taken for "as fast as you can". */
@@ -341,7 +342,7 @@ enum tus_end tus_send(struct tus_upload *u)
         struct tus_answer receipt = {0};
         uint64_t started_ns = os_clock_mono_ns();
         enum step step = one_round(u, &answer, &receipt);
-        step = step == AGAIN ? wait_again(u, started_ns) : step;
+        step = step == AGAIN ? wait_again(u, started_ns, answer.moved_ns) : step;
         tus_answer_free(&answer);
         tus_answer_free(&receipt);
         if (step != AT_ONCE) {
@@ -415,7 +416,7 @@ enum tus_end tus_create(struct tus_upload *u)
             struct tus_answer answer;
             uint64_t started_ns = os_clock_mono_ns();
             step = create_once(u, url.ptr, headers, &answer);
-            step = step == AGAIN ? wait_again(u, started_ns) : step;
+            step = step == AGAIN ? wait_again(u, started_ns, answer.moved_ns) : step;
             tus_answer_free(&answer);
         } while (step == AT_ONCE);
     }

@@ -221,6 +221,7 @@ static enum tus_outcome judge(struct exchange *x, CURLcode r)
         [CLIENT_ABSENT] = TUS_ABSENT, [CLIENT_LOST] = TUS_LOST, [CLIENT_BROKEN] = TUS_BROKEN};
     struct tus_answer *a = x->answer;
     a->status = status_of(x);
+    a->moved_ns = x->moved > 0 ? x->moved_at_ns : 0;
     a->all_sent = x->req->content != NULL && x->at == x->end;
     if (r == CURLE_OK || (x->head_done && a->status >= 300 && r != CURLE_OUT_OF_MEMORY)) {
         return a->body.failed || a->receipt.failed ? TUS_NO_MEMORY : TUS_ANSWERED;

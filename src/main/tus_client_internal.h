@@ -68,6 +68,7 @@ struct tus_answer {
     bool all_sent;   /* the body went out to its end */
     bool has_offset, has_length, has_retry_after;
     uint64_t offset, length, retry_after_ms;
+    uint64_t moved_ns; /* when a byte of it or of the file last moved, monotonic; 0: none did */
     char location[TUS_URL_MAX], expires[64];
     struct buf receipt; /* Artifact-Receipt, still base64 */
     struct buf body;    /* its first 64 KiB */

@@ -54,7 +54,7 @@ class File:
 
     @property
     def package(self):
-        fields = ("tallyman-package-v1", "identity", PROJECT, self.id, self.blake3, str(self.size))
+        fields = ("tallyman-package-v1", "identity", PROJECT, self.id, f"blake3:{self.blake3}", str(self.size))
         return hashlib.sha256(b"".join(field.encode() + b"\0" for field in fields)).hexdigest()
 
     def creation(self):

@@ -194,12 +194,14 @@ export class Intake {
     const only = process.env.ONLY && new RegExp(process.env.ONLY)
     this.world = world
     this.tests = tests.filter((x) => !only || only.test(x.name)).map((x, i) => new Test(x, i + 1, world))
+    const { promise, resolve } = Promise.withResolvers()
+    Object.assign(this, { calm: promise, isCalm: resolve }) // the light ones have been sent
   }
 
   // Sends all, so many at the same time.
   async send(light, heavy) {
     const queues = [true, false].map((x) => this.tests.filter((t) => Boolean(t.heavy) === x))
-    await Promise.all([this.#pool(queues[0], heavy), this.#pool(queues[1], light)])
+    await Promise.all([this.#pool(queues[0], heavy), this.#pool(queues[1], light).finally(this.isCalm)])
   }
 
   async #pool(todo, at) {

@@ -57,7 +57,7 @@ async function run() {
     world.closing.push(() => world.engine.stop())
   }
   stage('the SDKs send')
-  await Promise.all([alone.run(), careful('the intake', () => throughIntake(intake))])
+  await Promise.all([alone.run(intake.calm), careful('the intake', () => throughIntake(intake))])
 }
 
 async function throughIntake(intake) {

@@ -102,16 +102,16 @@ inPage('create, one PATCH, and the receipt by fetch', [], async (t) => {
 
 inPage('preflights name what it may send and read', [], async (t) => {
   const file = await choose(t, 300000)
-  const r = await put(t, {
-    metadata: metadata(file), chunkSize: 200000, addRequestId: true, headers: { Authorization: 'Bearer x', 'X-Own': '1' },
-  })
+  const headers = { Authorization: 'Bearer x', 'X-Own': '1' }
+  const r = await put(t, { metadata: metadata(file), chunkSize: 200000, addRequestId: true, headers })
   assert.deepEqual(steps(r.log), ['POST 201', 'PATCH 204', 'PATCH 204'])
   const preflights = t.proxy.requests.filter((x) => x.method === 'OPTIONS')
   assert.ok(preflights.length >= 2)
   for (const { headers, status, answer } of preflights) {
     assert.equal(status, 204)
     assert.equal(answer['access-control-allow-origin'], headers.origin)
-    assert.match(answer['access-control-allow-methods'], new RegExp(`\\b${headers['access-control-request-method']}\\b`))
+    const method = headers['access-control-request-method']
+    assert.ok(answer['access-control-allow-methods'].split(/ *, */).includes(method), method)
     const allowed = answer['access-control-allow-headers'].toLowerCase().split(/ *, */)
     const asked = headers['access-control-request-headers'].split(',')
     assert.ok(asked.length >= 4 && asked.every((x) => allowed.includes(x)), `${asked}`)

@@ -11,7 +11,7 @@ import { Tallyman, request, until } from './server.mjs'
 import { TusProxy } from './tus_proxy.mjs'
 
 export const PROJECT = 'files'
-export const POOL = 'tus' // a few at a time: the SDKs beside them look at the clock
+export const POOL = 'tus'
 export const TUS = { 'Tus-Resumable': '1.0.0' }
 export const OFFSETS = 'application/offset+octet-stream'
 const KEYS = ['id', 'issuer', 'object_id', 'checksum', 'size_bytes', 'accepted_at']
@@ -87,8 +87,9 @@ function checkReceipt(tus, id, file, text) {
   assert.ok(Number.isInteger(at) && Math.abs(at - Date.now() / 1000) < 600, `accepted_at ${at}`)
 }
 
-// The file is accepted and delivered (which is done at low priority, so files are kept small): the receipt in the last answer is that of the sent bytes, the same the server
-// gives to whoever asks; the bytes are in uploads/, and at the destination, under `name`.
+// The file is accepted and delivered (at low priority, so files are small): the receipt in the last answer is that of
+// the sent bytes, the same the server gives to whoever asks; the bytes are in uploads/, and at the destination, under
+// `name`.
 export async function arrived(tus, url, file, { header, name = idOf(url) } = {}) {
   const id = idOf(url)
   const { status, text } = await api(tus, 'receipts', id)

@@ -5,15 +5,17 @@
 //
 //   answer: STATUS, headers: {}   reads the body, answers that, and the server never sees the request
 //   drop: true                    the server commits and answers, the client gets a reset connection
-//   cut: N                        N bytes of the body are passed on; then the client's connection is reset and the
-//                                 server sees the end of its own (`rst: true`: a reset too)
-//   silent: N                     the same, and the server is left waiting: it sees nothing at all
+//   cut: N                        N bytes of the body are passed on; then the server sees the end of its connection
+//                                 and, when it has closed it, the client's is reset (`rst: true`: both are, at once)
+//   silent: N                     N bytes are passed on; then the client's connection is reset, and the server's is
+//                                 left as it is: it waits for more
 //   stall: N                      N bytes are passed on, the rest is dropped, until the client goes; then so does
 //                                 the server's connection. `await proxy.stalled` is the first such moment,
 //                                 `onStall` of the rule is called each time
 //
-// Answers made here carry CORS headers as the server's own do. `requests` has, in order, for each request: method, path,
-// headers, passed (bytes of its body), fault (the deed), status and answer (the server's status and headers).
+// Answers made here carry CORS headers as the server's own do. `requests` has, in order, for each request: method,
+// path, headers, passed (bytes of its body), fault (the deed), status and answer (the server's status and headers).
+import { once } from 'node:events'
 import http from 'node:http'
 
 const HOP = new Set(['connection', 'keep-alive', 'proxy-connection', 'upgrade'])
@@ -77,7 +79,7 @@ export class TusProxy {
     const most = rule.cut ?? rule.silent ?? rule.stall ?? Infinity
     const whole = await this.#pass(r, req, up, most, answered)
     if (!whole) {
-      this.#strike(req, up, rule)
+      await this.#strike(req, up, rule)
       return
     }
     const answer = await answered
@@ -109,17 +111,22 @@ export class TusProxy {
     return true
   }
 
-  #strike(req, up, rule) {
+  async #strike(req, up, rule) {
     if (rule.stall !== undefined) {
       req.resume() // a connection that is not read does not tell of its end
       this.firstStall()
       rule.onStall?.()
-    } else {
-      req.socket.resetAndDestroy()
-      if (rule.rst) up.socket.resetAndDestroy()
-      else if (rule.silent !== undefined) this.left.add(up)
-      else up.destroy()
+      return
     }
+    if (rule.silent !== undefined) {
+      this.left.add(up)
+    } else if (rule.rst) {
+      up.socket.resetAndDestroy()
+    } else {
+      up.socket.end()
+      await once(up.socket, 'close')
+    }
+    req.socket.resetAndDestroy()
   }
 
   async close() {

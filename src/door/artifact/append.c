@@ -63,6 +63,7 @@ static void append_held(struct op *op, const struct holder_seen *seen, int code)
     if (code == ERR_UPLOADS_BUSY) {
         outcome_fail(&op->out, code, "too many uploads are receiving now");
         op->out.retry_after_s = 1;
+        attempts_note(&op->a->attempts, op->holder.id);
     } else if (code == ERR_UPLOAD_NOT_FOUND) {
         outcome_fail(&op->out, code, "there is no such upload");
     } else {
@@ -95,8 +96,8 @@ static void append_work(void *ctx, struct http_body *body)
     if (find_open(op, &u) == 0) {
         append_open(op, u, body);
     }
-    registry_leave(&op->a->registry, &op->holder); /* before info goes */
-    upload_close(u);
+    upload_close(u); /* it may cut the file: never beside a successor */
+    registry_leave(&op->a->registry, &op->holder);
 }
 
 static void append_done(void *ctx, struct http_request *req)
@@ -115,8 +116,11 @@ void artifact_append(struct artifact *a, struct http_request *req, const struct 
         return;
     }
     struct op *op = op_new(a, req, id);
-    if (op != NULL) {
-        op->offset = offset;
-        op_start(op, req, append_work, append_done);
+    if (op == NULL) {
+        return;
+    }
+    op->offset = offset;
+    if (!op_start(op, req, append_work, append_done)) {
+        attempts_note(&a->attempts, id);
     }
 }

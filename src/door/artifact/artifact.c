@@ -41,17 +41,19 @@ static void work_alone(void *ctx)
     op->work(op, NULL);
 }
 
-void op_start(struct op *op, struct http_request *req,
+bool op_start(struct op *op, struct http_request *req,
               void (*work)(void *ctx, struct http_body *body), http_fn *done)
 {
     op->work = work;
     /* HEAD takes no body, so a thread of the pool will do when all others are taken: a 503 would
      * make its client give up what it has sent. */
-    if (!http_thread(req, work, done, op) && !(op->head && http_work(req, work_alone, done, op))) {
-        http_add_header(req, "Retry-After", SLICE("1"));
-        http_answer_error_status(req, 503, ERR_UPLOADS_BUSY,
-                                 "too many requests of this kind are under way");
+    if (http_thread(req, work, done, op) || (op->head && http_work(req, work_alone, done, op))) {
+        return true;
     }
+    http_add_header(req, "Retry-After", SLICE("1"));
+    http_answer_error_status(req, 503, ERR_UPLOADS_BUSY,
+                             "too many requests of this kind are under way");
+    return false;
 }
 
 /* ---- /files ---- */
@@ -101,21 +103,22 @@ static bool read_head(struct http_request *req, struct tus_head *h)
     return read_metadata(req, &h->metadata);
 }
 
-/* What comes before the method is looked at. True: go on. */
-static bool admit(struct artifact *a, struct http_request *req, struct tus_head *h,
-                  enum http_method *method)
+/* What comes before the method is looked at. 0: go on; else it is answered. */
+static int admit(struct artifact *a, struct http_request *req, struct tus_head *h,
+                 enum http_method *method)
 {
     struct err e = {0};
     struct outcome out = {0};
+    *method = HTTP_OTHER;
     if (!read_head(req, h)) {
         http_answer_error(req, ERR_OVERLOADED, "no memory for the request now", (struct slice){0});
-        return false;
+        return ERR_OVERLOADED;
     }
     int r = tus_method(h, method, &e);
     /* The wire's method counts here; only what is meant as HEAD writes nothing. */
     if (h->method != HTTP_HEAD && *method != HTTP_HEAD && space_check(a, &out) != 0) {
         answer_tus(req, &out, 0);
-        return false;
+        return ERR_LOW_SPACE;
     }
     if (r == 0) {
         r = tus_version(h, *method, &e);
@@ -123,7 +126,7 @@ static bool admit(struct artifact *a, struct http_request *req, struct tus_head 
     if (r != 0) {
         answer_refuse(req, &e);
     }
-    return r == 0;
+    return r;
 }
 
 static void on_files(void *ctx, struct http_request *req)
@@ -131,7 +134,7 @@ static void on_files(void *ctx, struct http_request *req)
     struct artifact *a = ctx;
     struct tus_head h;
     enum http_method method;
-    if (!admit(a, req, &h, &method)) {
+    if (admit(a, req, &h, &method) != 0) {
         return;
     }
     if (method != HTTP_POST) {
@@ -160,12 +163,17 @@ static void on_upload(void *ctx, struct http_request *req)
     struct tus_head h;
     enum http_method method;
     char id[UPLOAD_ID_LEN + 1];
-    if (!admit(a, req, &h, &method)) {
+    bool is_id = path_id(req, id);
+    int r = admit(a, req, &h, &method);
+    if (r != 0) {
+        if (r == ERR_LOW_SPACE && is_id && method == HTTP_PATCH) {
+            attempts_note(&a->attempts, id);
+        }
         return;
     }
     if (method != HTTP_PATCH && method != HTTP_HEAD) {
         answer_method(req, "HEAD, PATCH, OPTIONS");
-    } else if (!path_id(req, id)) {
+    } else if (!is_id) {
         http_answer_error(req, ERR_UPLOAD_NOT_FOUND, "there is no such upload", (struct slice){0});
     } else if (method == HTTP_PATCH) {
         artifact_append(a, req, &h, id);
@@ -251,6 +259,7 @@ int artifact_new(const struct artifact_options *options, struct store *store, st
         return r;
     }
     registry_init(&a->registry, options->uploads_max);
+    attempts_init(&a->attempts);
     cleaner_init(&a->cleaner);
     if (store != NULL) {
         artifact_attach(a, store);
@@ -287,6 +296,7 @@ void artifact_free(struct artifact *a)
     }
     cleaner_stop(a);
     cleaner_destroy(&a->cleaner);
+    attempts_destroy(&a->attempts);
     registry_destroy(&a->registry);
     uploads_close(a->uploads);
     free(a);

@@ -66,8 +66,8 @@ static void ask_open(struct op *op)
     } else if (r != ERR_UPLOAD_NOT_FOUND && r != ERR_GONE) {
         tell_less(op, saved_offset(op));
     }
-    registry_leave(&op->a->registry, &op->holder); /* before info goes */
     upload_close(u);
+    registry_leave(&op->a->registry, &op->holder);
 }
 
 /* HEAD, and the receipt, or what would say that there is none, cannot be read. A receipt that is
@@ -177,7 +177,7 @@ void artifact_head(struct artifact *a, struct http_request *req, const char *id)
     struct op *op = op_new(a, req, id);
     if (op != NULL) {
         op->head = true;
-        op_start(op, req, ask_work, head_done);
+        (void)op_start(op, req, ask_work, head_done);
     }
 }
 
@@ -185,6 +185,6 @@ void artifact_receipt(struct artifact *a, struct http_request *req, const char *
 {
     struct op *op = op_new(a, req, id);
     if (op != NULL) {
-        op_start(op, req, ask_work, receipt_done);
+        (void)op_start(op, req, ask_work, receipt_done);
     }
 }

@@ -47,7 +47,7 @@ static int stat_file(const struct artifact *a, const char *id, const char *suffi
     return n > 0 && (size_t)n < sizeof path ? os_stat(path, st) : -ENAMETOOLONG;
 }
 
-int64_t cleaner_activity_ms(const struct artifact *a, const char *id)
+int64_t cleaner_activity_ms(struct artifact *a, const char *id)
 {
     static const char *const suffixes[] = {"", ".info", ".state", ".gone"};
     int64_t newest = 0;
@@ -57,7 +57,8 @@ int64_t cleaner_activity_ms(const struct artifact *a, const char *id)
             newest = (int64_t)st.mtime_ms;
         }
     }
-    return newest;
+    int64_t attempt = attempts_last_ms(&a->attempts, id);
+    return newest > 0 && attempt > newest ? attempt : newest;
 }
 
 static bool is_over(const struct artifact *a, int64_t activity_ms)

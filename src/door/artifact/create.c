@@ -86,10 +86,10 @@ static void take_body(struct op *op, struct http_body *body)
     registry_name(&op->a->registry, &op->holder, op->info.id);
     int r = upload_open_new(op->a->uploads, &op->info, &u, &e);
     if (r == 0) {
-        registry_opened(&op->a->registry, &op->holder, &u->info, 0);
+        registry_opened(&op->a->registry, &op->holder, &op->info, 0);
         end = artifact_receive(op, u, body);
-        registry_leave(&op->a->registry, &op->holder); /* before info goes */
-        upload_close(u);
+        upload_close(u); /* it may cut the file: never beside a successor */
+        registry_leave(&op->a->registry, &op->holder);
     } else {
         outcome_broken(&op->out, op->info.id, &e, "the upload could not be opened");
     }
@@ -174,5 +174,5 @@ void artifact_create(struct artifact *a, struct http_request *req, const struct 
     (void)snprintf(op->info.filename, sizeof op->info.filename, "%s", m.filename);
     ensure(h->metadata.len <= UPLOAD_METADATA_MAX);
     memcpy(op->info.metadata, h->metadata.ptr, h->metadata.len);
-    op_start(op, req, create_work, create_done);
+    (void)op_start(op, req, create_work, create_done);
 }

@@ -69,7 +69,8 @@ int find_open(struct op *op, struct upload **u)
     struct err e = {0};
     int r = upload_open(op->a->uploads, id_of(op), u, &e);
     if (r == 0) {
-        registry_opened(&op->a->registry, &op->holder, &(*u)->info, atomic_load(&(*u)->synced));
+        op->info = (*u)->info; /* others read it until the holder leaves: *u is closed before */
+        registry_opened(&op->a->registry, &op->holder, &op->info, atomic_load(&(*u)->synced));
         return 0;
     }
     if (r == ERR_NOT_FOUND) {

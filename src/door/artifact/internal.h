@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "door/artifact/artifact.h"
+#include "door/artifact/attempts.h"
 #include "door/artifact/head.h"
 #include "door/artifact/registry.h"
 #include "store/control.h"
@@ -27,6 +28,7 @@ struct artifact {
     struct uploads *uploads;
     struct control *control; /* loop thread; NULL: not open */
     struct registry registry;
+    struct attempts attempts;
     atomic_bool low_space; /* at the last look */
     struct cleaner cleaner;
 };
@@ -62,8 +64,8 @@ struct op {
 /* ---- artifact.c ---- */
 /* NULL: no memory (it is answered). id: of the path, checked; NULL for a POST. */
 struct op *op_new(struct artifact *a, struct http_request *req, const char *id);
-/* Runs it on a thread; answers 503 when there is none. */
-void op_start(struct op *op, struct http_request *req,
+/* Runs it on a thread. false: there is none, and 503 is answered. */
+bool op_start(struct op *op, struct http_request *req,
               void (*work)(void *ctx, struct http_body *body), http_fn *done);
 
 /* ---- create.c, append.c, ask.c: from the checked method on ---- */
@@ -105,8 +107,8 @@ int cleaner_start(struct artifact *a, struct err *e) MUST_CHECK;
 void cleaner_stop(struct artifact *a);
 /* One round: stale uploads go, interrupted acceptances are finished. */
 void cleaner_round(struct artifact *a);
-/* Newest change of the upload's files, Unix time; 0: there are none. */
-int64_t cleaner_activity_ms(const struct artifact *a, const char *id);
+/* Newest change of the upload's files, or attempt that was put off, Unix time; 0: no files. */
+int64_t cleaner_activity_ms(struct artifact *a, const char *id);
 
 /* ---- answer.c ---- */
 void outcome_fail(struct outcome *out, int code, const char *text);

@@ -59,7 +59,13 @@ int upload_gone_commit(struct upload *u, const char *reason, struct err *e)
     upload_path(u->us, path, u->info.id, ".gone");
     upload_temp_path(u->us, temp, ".gone-", u->info.id);
     size_t len = strnlen(reason, UPLOAD_REASON_MAX - 1);
-    return upload_commit_file(temp, path, u->us->uploads, slice_of(reason, len), e);
+    int r = upload_commit_file(temp, path, u->us->uploads, slice_of(reason, len), e);
+    if (r == 0) {
+        /* The file says it from now on. Anybody can have as many uploads refused as they like:
+         * memory is for what the disk would not take. */
+        upload_mark_remove(u->us, u->info.id, UPLOAD_MARK_GONE);
+    }
+    return r;
 }
 
 void upload_make_gone(struct upload *u, const char *reason)

@@ -35,7 +35,7 @@ static void expect_alone(const struct kit *k)
     FILE *f = popen(command, "r");
     char line[100] = "";
     assert_non_null(f);
-    (void)fgets(line, sizeof line, f);
+    assert_null(fgets(line, sizeof line, f));
     (void)pclose(f);
     assert_string_equal(line, "");
 }
@@ -100,6 +100,75 @@ static void test_stale_uploads_go_and_accepted_ones_stay(void **state)
     expect_stored(k, TEXT);
     expect_alone(k);
     kit_free(k);
+}
+
+/* An hour ago, as the files say; in seconds. */
+static int64_t make_old(const struct kit *k)
+{
+    static const char *const suffixes[] = {"", ".info", ".state"};
+    const struct timespec ago = {.tv_sec = (time_t)(os_clock_real_ms() / 1000) - 3600};
+    const struct timespec times[2] = {ago, ago};
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
+        char path[200];
+        kit_path(k, "uploads", suffixes[i], path);
+        assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+    }
+    return ago.tv_sec;
+}
+
+/* Artifacts.md 8.1: who is told "later" keeps the upload while asking; time is over half an hour
+ * after the last bytes or the last such answer. */
+static void test_a_client_that_keeps_asking_keeps_its_upload(void **state)
+{
+    struct artifact_options options = kit_options();
+    struct kit *k = kit_new_with(&options, NULL);
+    char date[HTTP_DATE_LEN + 1];
+    (void)state;
+    kit_create(k, TEXT);
+    assert_int_equal(kit_patch(k, 0, slice_of(text, 9)), 204);
+    (void)make_old(k);
+    char second[sizeof k->id];
+    memcpy(second, k->id, sizeof second);
+    kit_create(k, TEXT);
+    http_date_text(date, (make_old(k) + 1800) * 1000);
+    assert_int_equal(kit_head(k), 200);
+    expect_header(k, "Upload-Expires", date);
+    /* Another server, on a full disk. */
+    kit_close(k);
+    options.min_free_bytes = UINT64_MAX;
+    kit_open(k, &options, NULL);
+    assert_int_equal(kit_patch(k, 0, TEXT), 429);
+    assert_int_equal(kit_patch(k, 0, TEXT), 429);
+    cleaner_round(k->artifact);
+    expect_offset(k, 0, false);
+    memcpy(k->id, second, sizeof second);
+    assert_int_equal(kit_head(k), 404);
+    kit_free(k);
+}
+
+static void test_attempts_are_bounded(void **state)
+{
+    struct attempts *t = calloc(1, sizeof *t);
+    char id[UPLOAD_ID_LEN + 1];
+    (void)state;
+    if (t == NULL) {
+        fail();
+        return;
+    }
+    attempts_init(t);
+    for (int i = 0; i <= ATTEMPTS_MAX; i++) {
+        (void)snprintf(id, sizeof id, "%032x", (unsigned)i);
+        assert_int_equal(attempts_last_ms(t, id), 0);
+        attempts_note(t, id);
+        attempts_note(t, id);
+        assert_true(attempts_last_ms(t, id) > 0);
+    }
+    (void)snprintf(id, sizeof id, "%032x", 0u); /* the oldest made room */
+    assert_int_equal(attempts_last_ms(t, id), 0);
+    (void)snprintf(id, sizeof id, "%032x", 1u);
+    assert_true(attempts_last_ms(t, id) > 0);
+    attempts_destroy(t);
+    free(t);
 }
 
 static void test_what_somebody_holds_stays(void **state)
@@ -257,6 +326,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_in_time_stays_and_is_counted),
         cmocka_unit_test(test_stale_uploads_go_and_accepted_ones_stay),
+        cmocka_unit_test(test_a_client_that_keeps_asking_keeps_its_upload),
+        cmocka_unit_test(test_attempts_are_bounded),
         cmocka_unit_test(test_what_somebody_holds_stays),
         cmocka_unit_test(test_a_start_finishes_acceptances_and_clears_up),
         cmocka_unit_test(test_the_thread_goes_round),

@@ -151,6 +151,41 @@ static void test_what_came_before_the_client_went_is_kept(void **state)
     kit_free(k);
 }
 
+/* The kit whose door is asked by the call below. */
+static struct kit *cut_kit;
+static _Atomic unsigned cuts, cuts_alone;
+
+static int cut(int fd, uint64_t size)
+{
+    struct artifact_status st;
+    artifact_get_status(cut_kit->artifact, &st);
+    atomic_fetch_add(&cuts, 1);
+    atomic_fetch_add(&cuts_alone, st.writers == 0 ? 1 : 0);
+    return os_real.ftruncate(fd, size);
+}
+
+/* Blocks that were reserved ahead go back by a cut of the file. A successor may have written by
+ * then, unless the writer still holds the upload: its bytes would go with the blocks. */
+static void test_blocks_ahead_go_back_before_a_successor_comes(void **state)
+{
+    struct os_table table = os_real;
+    char *bytes;
+    (void)state;
+    table.ftruncate = cut;
+    os_install(&table);
+    struct kit *k = cut_kit = kit_new();
+    int fd = begin_large(k, &bytes);
+    (void)close(fd);
+    kit_await(k, none_writes);
+    expect_offset(k, SENT, false);
+    assert_true(cuts > 0);
+    assert_int_equal(cuts_alone, 0);
+    assert_true(kit_go_on(k, slice_of(bytes, LARGE)));
+    free(bytes);
+    kit_free(k);
+    os_install(NULL);
+}
+
 static void test_a_client_that_stalls_hears_the_offset(void **state)
 {
     struct http_limits limits = http_limits_default;
@@ -345,6 +380,7 @@ int main(void)
         cmocka_unit_test(test_a_silent_writer_is_taken_over),
         cmocka_unit_test(test_exactly_one_of_two_writers_wins),
         cmocka_unit_test(test_what_came_before_the_client_went_is_kept),
+        cmocka_unit_test(test_blocks_ahead_go_back_before_a_successor_comes),
         cmocka_unit_test(test_a_client_that_stalls_hears_the_offset),
         cmocka_unit_test(test_the_servers_end_keeps_what_came),
         cmocka_unit_test(test_writers_are_bounded),
