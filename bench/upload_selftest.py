@@ -6,7 +6,8 @@ wrong on purpose.
 
 A small tus server accepts files and writes their receipts. Once it is right, for files in one
 request and in two, and everything must agree; then it has one fault at a time, and the instrument
-that is there to find it must. The server knows no BLAKE3: it believes what was declared.
+that is there to find it must. The server knows no BLAKE3: it believes what was declared. At last
+the peers' stored files, with one changed, cut or lost.
 """
 
 import base64
@@ -131,6 +132,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         text = base64.urlsafe_b64encode(json.dumps(receipt, separators=(",", ":")).encode())
         headers["Upload-Offset"] = str(size)
         headers["Artifact-Receipt"] = text.decode().rstrip("=")
+        headers["Blake3"] = receipt["checksum"].removeprefix("blake3:")  # as the floor says it
         fault = self.store.fault if hit else None
         if fault == "close":
             self.close_connection = True
@@ -172,7 +174,7 @@ class Server(http.server.ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-def run(build, fault, how, scratch):
+def run(build, fault, how, scratch, kind="tallyman"):
     """(load's result, what the check said, None when nothing)."""
     data = pathlib.Path(tempfile.mkdtemp(dir=scratch))
     handler = type("StoreHandler", (Handler,), {"store": Store(fault, data)})
@@ -181,8 +183,8 @@ def run(build, fault, how, scratch):
         thread.start()
         load = subprocess.run(
             [pathlib.Path(build) / "bench" / "upload_load", "--port", str(server.server_address[1]),
-             "--how", how, "--conns", "3", "--files", str(FILES), "--seconds", "60",
-             "--acks", data / "acks"], capture_output=True, text=True, timeout=120)
+             "--how", how, "--server", kind, "--conns", "3", "--files", str(FILES),
+             "--seconds", "60", "--acks", data / "acks"], capture_output=True, text=True, timeout=120)
         server.shutdown()
     if load.returncode != 0:
         return load, None
@@ -210,6 +212,37 @@ def judge(build, fault, how, scratch):
     return None if clean and checked is not None and word in checked else said
 
 
+def judge_floor(build, fault, scratch):
+    """The same for the load's view of the floor's answers, which are a digest and no receipt."""
+    load, _ = run(build, fault, "two", scratch, "floor")
+    errors = " errors=0 " if fault is None else " errors=1 "
+    good = load.returncode == 0 and errors in load.stdout
+    return None if good else f"load {load.returncode}: {load.stdout}{load.stderr}"
+
+
+def judge_stored(build, fault, scratch):
+    """The same for the files of the floor and of the peer, which are read back."""
+    settings = p.Settings(build, scratch, None, None)
+    floor = up.Floor(settings)
+    floor.dir = pathlib.Path(tempfile.mkdtemp(dir=scratch))
+    floor.acks_files, floor.acked = [], []
+    for number in range(3):
+        path = floor.dir / str(number)
+        path.write_bytes(bytes([number]) * BYTES)
+        floor.acked.append((path.name, floor.hash(path)))
+    if fault == "stored: changed":
+        (floor.dir / "1").write_bytes(b"\x01" * (BYTES - 1) + b"\x00")
+    if fault == "stored: cut":
+        (floor.dir / "1").write_bytes(b"\x01" * (BYTES - 1))
+    if fault == "stored: lost":
+        (floor.dir / "1").unlink()
+    try:
+        floor.check_files(BYTES, True)
+    except (p.BenchError, OSError) as error:
+        return None if fault is not None else str(error)
+    return None if fault is None else "nothing was noticed"
+
+
 def main():
     if len(sys.argv) != 2:
         print("usage: bench/upload_selftest.py BUILD", file=sys.stderr)
@@ -218,13 +251,17 @@ def main():
              ("close", "two"), ("lose", "two"), *((fault, "creation") for fault in FAULTS)]
     failed = 0
     with tempfile.TemporaryDirectory() as scratch:
-        for fault, how in cases:
-            trouble = judge(sys.argv[1], fault, how, scratch)
-            print(f"{'FAILED' if trouble else 'ok':6} {how}: {fault or 'no fault'}")
+        todo = [(f"{how}: {fault}", judge, (fault, how)) for fault, how in cases]
+        todo += [(f"floor: {fault}", judge_floor, (fault,)) for fault in (None, "another digest")]
+        todo += [(f"stored: {fault}", judge_stored, (fault and f"stored: {fault}",))
+                 for fault in (None, "changed", "cut", "lost")]
+        for what, judged, arguments in todo:
+            trouble = judged(sys.argv[1], *arguments, scratch)
+            print(f"{'FAILED' if trouble else 'ok':6} {what.replace('None', 'no fault')}")
             if trouble:
                 failed += 1
                 print(trouble)
-    print(f"upload selftest: {len(cases) - failed} of {len(cases)} passed")
+    print(f"upload selftest: {len(todo) - failed} of {len(todo)} passed")
     return 1 if failed else 0
 
 

@@ -101,7 +101,7 @@
     X(ARTIFACT_LOW_SPACE, "tallyman_artifact_low_space_total", "counter",                          \
       "Requests refused because the file system is nearly full.")                                  \
     X(ARTIFACT_TAKEOVERS, "tallyman_artifact_takeovers_total", "counter",                          \
-      "Silent writers that were ended for a newcomer.")                                            \
+      "Silent or slow writers that were ended for a newcomer.")                                    \
     X(ARTIFACT_EXPIRED, "tallyman_artifact_expired_total", "counter",                              \
       "Uploads without a receipt that were removed after their time.")                             \
     X(ARTIFACT_FAILURES, "tallyman_artifact_failures_total", "counter",                            \

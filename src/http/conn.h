@@ -31,6 +31,7 @@
 #define HTTP_UNIX_EXTRA      16u    /* connections that strangers on TCP cannot take away */
 #define HTTP_PARTS_MAX       4u     /* '*' segments of a route's path */
 #define HTTP_FILES_SPARE     256u   /* descriptors that connections leave to the doors' files */
+#define HTTP_THREAD_FILES    5u     /* descriptors of a thread and its work */
 #define HTTP_THREAD_IDLE_MS  10000u /* threads of http_thread are kept so long */
 
 TAILQ_HEAD(http_request_list, http_request);

@@ -65,6 +65,23 @@ static int watch_fd(struct http_server *s, int fd, enum http_watch *watch)
     return os_epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd, &ev);
 }
 
+/* The work of threads holds files open, strangers' uploads for one: there are no more threads than
+ * what connections leave them descriptors for, with half of the spare ones left alone. */
+static void limit_threads(struct http_server *s, uint64_t limit, uint64_t spare)
+{
+    struct http_limits *l = &s->config.limits;
+    uint64_t conns = (uint64_t)l->connections_max + HTTP_REFUSED_LINGER + HTTP_UNIX_EXTRA;
+    uint64_t files = conns < limit - spare ? limit - conns : spare;
+    uint64_t threads = (files - spare / 2) / HTTP_THREAD_FILES;
+
+    if (threads < l->threads_max) {
+        l->threads_max = threads != 0 ? (unsigned)threads : 1;
+        log_line(LOG_WARN, "http",
+                 "the limit of open files leaves room for %u requests with a thread of their own",
+                 l->threads_max);
+    }
+}
+
 /* Strangers must not be able to take the last descriptor: a journal that cannot open its next file
  * stops for good. A new descriptor is the lowest free one, so its number tells how many are left.
  */
@@ -78,6 +95,7 @@ static void limit_descriptors(struct http_server *s)
         log_line(LOG_WARN, "http", "cannot raise the limit of open files (errno %d)", -got);
     }
     spare = limit / 4 < HTTP_FILES_SPARE ? limit / 4 : HTTP_FILES_SPARE;
+    limit_threads(s, limit, spare);
     limit -= spare;
     s->fd_max = limit < INT_MAX / 2 ? (int)limit : INT_MAX / 2;
     if ((unsigned)s->fd_max < s->config.limits.connections_max) {

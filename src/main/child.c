@@ -8,7 +8,7 @@
  *                                                      CHILD_HEALTHY_MS)
  *   RUNNING    child_stop                    STOPPING  SIGTERM
  *   STOPPING   it ended                      STOPPED
- *   STOPPING   CHILD_STOP_MS later           STOPPING  SIGKILL, each tick until it ended
+ *   STOPPING   CHILD_STOP_MS later           STOPPING  SIGKILL, each second until it ended
  *
  * The pipe is made anew for each start and closed when the child was reaped, so that a child that
  * outlives us by a crash of ours is told by the kernel. A child that somebody else reaped counts as
@@ -26,8 +26,9 @@
 #include "base/log.h"
 #include "os/os.h"
 
-#define NS_PER_MS   1000000u
-#define END_STEP_MS 20
+#define NS_PER_MS     1000000u
+#define END_STEP_MS   20
+#define KILL_AGAIN_MS 1000
 
 const char *child_state_name(enum child_state state)
 {
@@ -144,6 +145,7 @@ static void tick_stopping(struct child *c, uint64_t now_ns)
     } else if (now_ns >= c->due_ns) {
         log_line(LOG_WARN, "child", "%s: does not stop, killed", name_of(c));
         (void)os_kill(c->pid, SIGKILL);
+        c->due_ns = now_ns + (uint64_t)KILL_AGAIN_MS * NS_PER_MS;
     }
 }
 
@@ -182,11 +184,18 @@ void child_stop(struct child *c)
 void child_end(struct child *c)
 {
     struct epoll_event event;
+    uint64_t give_up_ns =
+        os_clock_mono_ns() + (uint64_t)(CHILD_STOP_MS + CHILD_GIVE_UP_MS) * NS_PER_MS;
     int ep;
 
     child_stop(c);
     ep = os_epoll_create();
     for (child_tick(c); c->state != CHILD_STOPPED; child_tick(c)) {
+        if (os_clock_mono_ns() >= give_up_ns) {
+            log_line(LOG_WARN, "child", "%s: does not end, left behind: process %d", name_of(c),
+                     c->pid);
+            break;
+        }
         if (ep < 0) {
             c->due_ns = 0; /* no way to sleep: no patience */
         } else {

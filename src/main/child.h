@@ -23,8 +23,11 @@
 #define CHILD_PAUSE_MS_MAX 30000u
 /* Having run that long, the next pause is the shortest again. Shorter than the engine lets a query
  * go on that does not end (FRONT_STUCK_MS): whoever asks such queries must not make pauses long. */
-#define CHILD_HEALTHY_MS    15000u
-#define CHILD_STOP_MS       7000u /* from SIGTERM to SIGKILL */
+#define CHILD_HEALTHY_MS 15000u
+#define CHILD_STOP_MS    7000u /* from SIGTERM to SIGKILL */
+/* And from there until child_end waits no longer: in a read of a dead mount not even SIGKILL ends a
+ * process. Its pipe is closed with us; it ends when the read does. */
+#define CHILD_GIVE_UP_MS    5000u
 #define CHILD_EXIT_TEXT_MAX 80u
 
 /* X(symbol, name in status) */
@@ -60,7 +63,7 @@ void child_init(struct child *c, const char *path, char *const *argv);
 void child_tick(struct child *c);
 /* Asks it to end; child_tick goes on to see to it. No start follows. */
 void child_stop(struct child *c);
-/* child_stop, then waits until it has ended: at most CHILD_STOP_MS and a moment. */
+/* child_stop, then waits until it has ended: at most CHILD_STOP_MS and CHILD_GIVE_UP_MS. */
 void child_end(struct child *c);
 const char *child_state_name(enum child_state state);
 

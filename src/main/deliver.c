@@ -27,6 +27,7 @@
 #define NS_PER_MS         UINT64_C(1000000)
 #define SCAN_EVERY_MS     UINT64_C(3600000)
 #define SCAN_UNWATCHED_MS UINT64_C(5000)
+#define SCAN_SHARE        10u /* of millions of receipts: most of the time is for delivering them */
 #define WAIT_MS_MAX       INT64_C(30000) /* clocks may be set: due times are looked at again */
 #define DATA_PATH_MAX     4096
 
@@ -223,15 +224,24 @@ static void end(struct deliver *d)
 
 /* ---- the loop ---- */
 
+uint64_t deliver_scan_due_ns(uint64_t due_ns, uint64_t begun_ns, uint64_t ended_ns)
+{
+    uint64_t least_ns = ended_ns + (ended_ns - begun_ns) * SCAN_SHARE;
+
+    return due_ns > least_ns ? due_ns : least_ns;
+}
+
 static int look_for_receipts(struct deliver *d, struct err *e)
 {
     uint64_t every_ms = d->watch_fd >= 0 ? SCAN_EVERY_MS : SCAN_UNWATCHED_MS;
     int r = d->watch_fd >= 0 ? deliver_watched(d, e) : 0;
 
     if (r == 0 && (d->scan_now || os_clock_mono_ns() >= d->scan_due_ns)) {
+        uint64_t begun_ns = os_clock_mono_ns();
         d->scan_now = false;
-        d->scan_due_ns = os_clock_mono_ns() + every_ms * NS_PER_MS;
+        d->scan_due_ns = begun_ns + every_ms * NS_PER_MS;
         r = deliver_scan(d, e);
+        d->scan_due_ns = deliver_scan_due_ns(d->scan_due_ns, begun_ns, os_clock_mono_ns());
     }
     return r;
 }

@@ -25,6 +25,10 @@ struct deliver_options {
  * Other errors are of the data directory or of delivery.sqlite; a new start takes up everything. */
 int deliver_run(const struct deliver_options *options, struct err *e) MUST_CHECK;
 
+/* When the next scan of receipts/ is due, on the monotonic clock: as planned, but never so soon
+ * that scans take up the time. */
+uint64_t deliver_scan_due_ns(uint64_t due_ns, uint64_t begun_ns, uint64_t ended_ns);
+
 /* After the n-th failure, n >= 1. */
 uint64_t deliver_backoff_ms(uint64_t first_ms, unsigned n);
 

@@ -36,14 +36,15 @@ struct scan {
 
 static int skip(struct scan *s, const char *name, const char *reason)
 {
-    char text[DELIVER_SHOWN_MAX];
+    char text[DELIVER_SHOWN_MAX], why[DELIVER_SHOWN_MAX];
     bool first = false;
     int r;
 
     deliver_shown(text, name);
+    deliver_shown(why, reason); /* it may name a path with the id */
     r = delivery_index_skip(s->d->index, name, reason, deliver_now_ms() / 1000, &first, s->e);
     if (r == 0 && first) {
-        log_line(LOG_WARN, "deliver", "receipts/%s is left out: %s", text, reason);
+        log_line(LOG_WARN, "deliver", "receipts/%s is left out: %s", text, why);
     }
     return r;
 }
@@ -51,11 +52,12 @@ static int skip(struct scan *s, const char *name, const char *reason)
 /* ERR_IO and the like: the disk's fault of the moment, not the file's. */
 static int later(struct scan *s, const char *name, const struct err *why)
 {
-    char text[DELIVER_SHOWN_MAX];
+    char text[DELIVER_SHOWN_MAX], reason[DELIVER_SHOWN_MAX];
     uint64_t again_ns = os_clock_mono_ns() + SCAN_AGAIN_NS;
 
     deliver_shown(text, name);
-    log_line(LOG_WARN, "deliver", "receipts/%s cannot be read now: %s", text, why->text);
+    deliver_shown(reason, why->text);
+    log_line(LOG_WARN, "deliver", "receipts/%s cannot be read now: %s", text, reason);
     s->d->scan_due_ns = again_ns < s->d->scan_due_ns ? again_ns : s->d->scan_due_ns;
     return 0;
 }

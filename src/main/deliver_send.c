@@ -87,6 +87,10 @@ static int note_retry(struct sending *s, struct err *e)
 {
     uint64_t wait_ms = deliver_backoff_ms(s->d->options->backoff_ms, s->attempt);
 
+    if (s->verdict.place) {
+        delivery_index_hold(s->d->index, s->plan->project,
+                            deliver_now_ms() + (int64_t)s->d->options->backoff_ms);
+    }
     deliver_shown(s->shown, s->verdict.text);
     log_line(LOG_WARN, "deliver", "%.*s is not delivered: %s; try %u, the next in %llu s",
              DELIVER_SHORT_ID, s->plan->object_id, s->shown, s->attempt,

@@ -96,6 +96,11 @@ int artifacts_start(struct artifacts *a, struct http_server *server, struct err 
     return start_deliver(a, e);
 }
 
+void artifacts_stopping(struct artifacts *a)
+{
+    artifact_stopping(a->door);
+}
+
 void artifacts_tick(struct artifacts *a)
 {
     if (a->watching) {

@@ -32,6 +32,8 @@ int artifacts_open(struct artifacts *a, const struct config *c, struct store *st
 /* With the server made: the door's background work, and the delivery process unless `deliver` is
  * off. */
 int artifacts_start(struct artifacts *a, struct http_server *server, struct err *e) MUST_CHECK;
+/* The server begins to stop. */
+void artifacts_stopping(struct artifacts *a);
 /* About once a second. */
 void artifacts_tick(struct artifacts *a);
 /* For manage; ctx is a struct artifacts. */

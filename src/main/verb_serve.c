@@ -28,6 +28,7 @@
 #include "os/os.h"
 
 #define REPLAYS_MAX      64
+#define THREADS_BESIDE   32         /* for questions, beside those of uploads_max writers */
 #define OPEN_SPACE_BYTES (1u << 20) /* free on the disk before the queue is opened late */
 
 struct serve {
@@ -115,6 +116,7 @@ static void on_stopping(void *ctx)
     sv->manage.stopping = true;
     history_stopping(sv->history);
     manage_stopping(&sv->manage);
+    artifacts_stopping(&sv->artifacts);
     log_line(LOG_INFO, "serve", "stopping");
 }
 
@@ -151,6 +153,9 @@ static struct http_limits limits_of(const struct config *c)
     l.write_stall_ms = (unsigned)c->write_stall_ms;
     l.grace_ms = (unsigned)c->grace_ms;
     l.workers = (unsigned)c->workers;
+    if (c->uploads_max + THREADS_BESIDE > l.threads_max) {
+        l.threads_max = (unsigned)c->uploads_max + THREADS_BESIDE;
+    }
     return l;
 }
 

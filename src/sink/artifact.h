@@ -52,6 +52,7 @@ enum artifact_outcome {
 struct artifact_verdict {
     enum artifact_outcome outcome;
     uint64_t bytes; /* that were brought to the destination by this call */
+    bool place; /* with RETRY: it is the place that fails, so that no other package can arrive */
     char text[ARTIFACT_TEXT_MAX];
     char way_out[ARTIFACT_WAY_OUT_MAX];
 };

@@ -342,27 +342,52 @@ static bool copy_file(const struct artifact_job *job, const struct artifact_file
 
 /* ---- the folder ---- */
 
-static bool folder_made(const struct artifact_job *job, const struct paths *p,
-                        struct artifact_verdict *out)
+/* No file of that name, and no link: whoever knows the object id, as its uploader does, could else
+ * send the files to another place. That it is not there at all is for the caller to meet. */
+static bool folder_is_one(const struct paths *p, struct artifact_verdict *out)
+{
+    int fd = os_open(p->folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+
+    if (fd == -ENOTDIR || fd == -ELOOP) {
+        return say_other(out, p->folder);
+    }
+    if (fd < 0) {
+        return fd == -ENOENT || say_failed(out, fd, "open", p->folder);
+    }
+    (void)os_close(fd); /* read only */
+    return true;
+}
+
+static bool place_there(const struct artifact_job *job, struct artifact_verdict *out)
 {
     struct os_stat st;
     int r = os_stat(job->place, &st);
 
-    if (r == -ENOENT || r == -ENOTDIR || (r == 0 && (st.mode & S_IFMT) != S_IFDIR)) {
-        return say(out, ARTIFACT_RETRY, "", "the directory %s is not there", job->place);
+    if (r == 0 && (st.mode & S_IFMT) == S_IFDIR) {
+        return true;
     }
-    if (r < 0) {
+    out->place = true;
+    if (r < 0 && r != -ENOENT && r != -ENOTDIR) {
         return say_failed(out, r, "stat", job->place);
     }
-    r = os_mkdir(p->folder, MODE_FOLDER);
-    if (r == -EEXIST) {
-        r = os_stat(p->folder, &st);
-        if (r == 0 && (st.mode & S_IFMT) != S_IFDIR) {
-            return say_other(out, p->folder);
-        }
+    return say(out, ARTIFACT_RETRY, "", "the directory %s is not there", job->place);
+}
+
+static bool folder_made(const struct artifact_job *job, const struct paths *p,
+                        struct artifact_verdict *out)
+{
+    int r;
+
+    if (!place_there(job, out)) {
+        return false;
     }
-    if (r < 0) {
+    r = os_mkdir(p->folder, MODE_FOLDER);
+    if (r < 0 && r != -EEXIST) {
+        out->place = true;
         return say_failed(out, r, "make", p->folder);
+    }
+    if (!folder_is_one(p, out)) {
+        return false;
     }
     r = os_sync_dir(job->place);
     if (r < 0) {
@@ -414,7 +439,7 @@ static void directory_verify(const struct artifact_job *job, struct artifact_ver
     struct paths p;
 
     memset(out, 0, sizeof *out);
-    if (!paths_begin(&p, job, out)) {
+    if (!paths_begin(&p, job, out) || !folder_is_one(&p, out)) {
         return;
     }
     for (unsigned i = 0; i < job->file_count; i++) {

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sys/types.h>
 
 #include "base/ensure.h"
 
@@ -114,11 +115,53 @@ static int settings(struct sqlite3 *db, int cache_kib, struct err *e)
                            e);
 }
 
+/* ---- the WAL's index on a full disk ---- */
+
+#define SHM_PAGE_BYTES 4096 /* of unixShmMap, whatever the machine's page is */
+
+static ssize_t (*write_at)(int fd, const void *p, size_t n, off_t at); /* SQLite's own */
+
+/* SQLite makes room for its WAL's index (NAME-shm, which it maps) by one byte at the end of each
+ * page. Where blocks are smaller than that, on ext4 of less than 512 MiB say, the rest of the page
+ * is a hole, and on a full disk touching it is a SIGBUS. So the whole page is written: it lies
+ * behind the end of the file, or is the first one and holds nothing. No room is then an answer
+ * (SQLITE_IOERR_SHMSIZE). SQLite writes single NULs for nothing else with our settings. */
+static ssize_t write_page(int fd, const void *p, size_t n, off_t at)
+{
+    static const char page[SHM_PAGE_BYTES];
+
+    if (n != 1 || *(const char *)p != '\0' || at % SHM_PAGE_BYTES != SHM_PAGE_BYTES - 1) {
+        return write_at(fd, p, n, at);
+    }
+    ssize_t written = write_at(fd, page, sizeof page, at - (SHM_PAGE_BYTES - 1));
+    if (written >= 0 && written < SHM_PAGE_BYTES) {
+        errno = ENOSPC;
+        written = -1;
+    }
+    return written < 0 ? written : 1;
+}
+
+static void write_whole_pages(void)
+{
+    static const char *const names[] = {"pwrite64", "pwrite"}; /* it is built with one of them */
+    sqlite3_vfs *vfs = sqlite3_vfs_find(NULL);
+
+    static_assert(sizeof(off_t) == 8, "both have the same form");
+    for (size_t i = 0; vfs != NULL && vfs->iVersion >= 3 && i < 2; i++) {
+        sqlite3_syscall_ptr own = vfs->xGetSystemCall(vfs, names[i]);
+        if (own != NULL) {
+            write_at = (ssize_t(*)(int, const void *, size_t, off_t))own;
+            (void)vfs->xSetSystemCall(vfs, names[i], (sqlite3_syscall_ptr)write_page);
+        }
+    }
+}
+
 /* SQLite's own count of memory in use costs a lock at every allocation, and nobody reads it. Only
  * possible before SQLite is first used; else the count stays, which does no harm. */
 static void configure(void)
 {
     (void)sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
+    write_whole_pages();
 }
 
 int db_open(const char *path, int flags, int cache_kib, struct sqlite3 **out, struct err *e)

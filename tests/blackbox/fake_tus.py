@@ -22,10 +22,10 @@ class Instead:
 
 
 class Cut:
-    """Stores so much of the body, then the connection is closed; with a reset if asked for."""
+    """Stores so much of the body, then the connection is closed; with a reset if asked for; with a pause after each piece."""
 
-    def __init__(self, keep, reset=False):
-        self.keep, self.reset = keep, reset
+    def __init__(self, keep, reset=False, piece=1 << 20, pause=0):
+        self.keep, self.reset, self.piece, self.pause = keep, reset, piece, pause
 
 
 class Raw:
@@ -125,12 +125,12 @@ class FakeTus(Fake):
             length = fault.keep
         body = bytearray()
         while len(body) < length:
-            piece = fault.piece if isinstance(fault, Slow) else 1 << 20
+            piece = fault.piece if isinstance(fault, (Slow, Cut)) else 1 << 20
             got = stream.read(min(piece, length - len(body)))
             if not got:
                 break
             body += got
-            if isinstance(fault, Slow):
+            if isinstance(fault, (Slow, Cut)):
                 self.ended.wait(fault.pause)
         request.body = bytes(body)
         return self.answer(connection, request, fault)

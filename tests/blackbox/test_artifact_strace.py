@@ -164,8 +164,10 @@ def test_what_is_told_is_durable_first(make_server, workdir):
     # Bytes of several requests are read back from the device before they are believed.
     for file in (pieces, part):
         (renamed,) = seen.named("rename", f".receipt-{file.id}")
-        dropped = [c for c in seen.on(f"uploads/{file.id}", "fadvise64") if c.begin > seen.last(f"uploads/{file.id}", renamed, "pwrite64").end]
-        read = [c for c in seen.on(f"uploads/{file.id}", "pread64") if dropped and c.begin > dropped[0].end and c.end < renamed.begin]
+        written = seen.last(f"uploads/{file.id}", renamed, "pwrite64")
+        dropped = [c for c in seen.on(f"uploads/{file.id}", "fadvise64") if c.begin > written.end]
+        assert dropped, "the stored bytes are believed to be what the cache says"
+        read = [c for c in seen.on(f"uploads/{file.id}", "pread64") if c.begin > dropped[0].end and c.end < renamed.begin]
         assert sum(c.result for c in read) >= file.size, "the stored bytes were not read back"
     world.check_disk()
 
@@ -345,7 +347,8 @@ def test_a_failing_destination_is_not_a_delivery(delivering):
         with attached(world, f"{fault}:error=EIO", paths=[str(world.place / name.format(file.id, file.package)).rstrip("/")],
                       process=world.wait_deliver()) as trace:
             world.finish(file)
-            told = world.wait(lambda: (d := world.delivery(file)).get("attempts", 0) >= 2 and d["state"] != "sending" and d, what="two tries")
+            told = world.wait(lambda: (d := world.delivery(file)).get("attempts", 0) >= 2 and d["state"] != "sending" and d,
+                              what="two tries")
             assert told["state"] == "retry_wait" and "Input/output error" in told["error"] and "verified_at" not in told, told
             assert injected(trace)
         told = world.wait(lambda: (d := world.delivery(file))["state"] == "verified" and d, what="the delivery")
@@ -420,3 +423,44 @@ def test_verified_is_what_was_read_back(make_server, workdir):
         read = [c for c in seen.on(name, "pread64") if c.begin > dropped[0].end and c.end < verified.begin]
         assert sum(c.result for c in read) >= size, f"{name}: `verified`, and it was not read back"
     check_receipt((server.data / "receipts" / f"{file.id}.json").read_bytes(), file.id, file.size, file.blake3)
+
+
+def test_what_must_not_be_delivered_is_parked(make_server, workdir):
+    """Proves: rotten local bytes never arrive, another file under the name stays as it is, whatever its size, and a second deliverer
+    is turned away."""
+    server = make_server("--no-deliver", "--min-free-bytes", "1", env=ENV)
+    world = Artifacts(server, workdir)
+    rotten, same, longer, good = (world.new(content(f"parked {i}"), "arrives.bin") for i in range(4))
+    for file in (rotten, same, longer, good):
+        assert world.create(file, file.content).status == 201
+    with open(server.data / "uploads" / rotten.id, "r+b") as bytes_of_it:
+        bytes_of_it.seek(1000)
+        bytes_of_it.write(bytes([rotten.content[1000] ^ 1]))
+    others = {same: b"x" * SIZE, longer: b"x" * (SIZE + 1)}
+    for file, other in others.items():
+        (world.place / file.id).mkdir()
+        (world.place / file.id / "arrives.bin").write_bytes(other)
+    logs = [workdir / "first.log", workdir / "second.log"]
+    processes = []
+    try:
+        for log in logs:
+            with open(log, "wb") as out:
+                processes.append(subprocess.Popen([BINARY, "deliver", "--data", str(server.data)], stdin=subprocess.DEVNULL, stdout=out,
+                                                  stderr=out, env={**os.environ, **ENV}))
+            world.wait(lambda: processes[-1].poll() is not None or b"deliver: ready" in log.read_bytes(), what="a start")
+        assert processes[0].poll() is None and processes[1].wait(30) == 1, "two deliverers are at work"
+        assert b"another tallyman deliver is at work" in logs[1].read_bytes()
+        told = {file: world.wait(lambda: (d := world.delivery(file)).get("state") in ("parked", "verified") and d, what="an end")
+                for file in (rotten, same, longer, good)}
+        processes[0].terminate()
+        assert processes[0].wait(30) == 0
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait(10)
+    assert [told[file]["state"] for file in (rotten, same, longer, good)] == ["parked", "parked", "parked", "verified"], told
+    assert "the local bytes differ from the receipt" in told[rotten]["error"] and not (world.place / rotten.id).exists()
+    for file, other in others.items():
+        assert "another file is at the destination" in told[file]["error"]
+        assert (world.place / file.id / "arrives.bin").read_bytes() == other and os.listdir(world.place / file.id) == ["arrives.bin"]

@@ -351,6 +351,15 @@ def test_progress_renews_patience(sender, tmp_path):
     assert time.monotonic() - start > 2
 
 
+def test_a_line_that_breaks_late_is_tried_again(sender, tmp_path):
+    """The time in which bytes moved does not count against --retry."""
+    start = time.monotonic()
+    with FakeTus(tmp_path, [("PATCH", Cut(1 << 20, piece=1 << 15, pause=0.1))]) as fake:
+        done = sender.put(fake, sender.file(content=bytes(4 << 20)), "--retry", 2)
+    assert time.monotonic() - start > 3
+    check_accepted(fake, done, sender, bytes(4 << 20))
+
+
 def test_names_that_are_too_long(sender, tmp_path):
     done = sender.run("put", "--project", "p" * 300, "--data", tmp_path, sender.file())
     assert done.returncode == 1 and b"a name or path is too long" in done.stderr

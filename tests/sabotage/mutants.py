@@ -80,7 +80,7 @@ SUITES = {
     "delivery rows": unit("store/test_delivery_index"),
     "artifact order": pytest("tests/blackbox/test_artifact_strace.py", "-k", "durable_first or believes_only"),
     "copy order": pytest("tests/blackbox/test_artifact_strace.py", "-k", "read_back"),
-    "destination": pytest("tests/blackbox/test_deliver.py", "-k", "another_file or local_bytes or second_deliverer"),
+    "destination": pytest("tests/blackbox/test_artifact_strace.py", "-k", "must_not_be_delivered"),
 }
 
 COMMIT = "src/journal/append.c"
@@ -471,26 +471,33 @@ MUTANTS = [
      ["upload"]),
     ("artifact-digest-not-compared", "other bytes than the declared ones are accepted",
      [(UPLOAD + "accept.c", "    return strcmp(received, u->info.checksum) == 0 ? 0 :", "    return received[0] != '\\0' ? 0 :")],
-     ["upload", "crash artifact"]),
+     ["crash artifact", "upload"]),
     ("artifact-not-read-back", "what several requests wrote is accepted unread",
      [(UPLOAD + "accept.c", "    if (u->reread) {\n        int r = read_back", "    if (u->reread && u->gone) {\n        int r = read_back")],
      ["upload open"]),
     ("artifact-bytes-freed-before-the-reason", "after a crash nobody knows why the bytes are gone",
-     [(UPLOAD + "accept.c", "    int r = upload_gone_commit(u, reason, &why);\n", "    free_bytes(u);\n    int r = upload_gone_commit(u, reason, &why);\n")],
+     [(UPLOAD + "accept.c", "    int r = upload_gone_commit(u, reason, &why);\n",
+       "    free_bytes(u);\n    int r = upload_gone_commit(u, reason, &why);\n")],
      ["crash artifact"]),
     # ---- artifacts: offsets ----
     ("artifact-info-not-synced", "an id is told whose description is not on the disk",
-     [(UPLOAD + "info.c", "    int r = upload_sync_file(path, e);\n    if (r != 0) {\n        return r;\n    }\n    r = os_sync_dir(us->uploads);",
+     [(UPLOAD + "info.c", "    int r = upload_sync_file(path, e);\n    if (r != 0) {\n        return r;\n    }\n"
+       "    r = os_sync_dir(us->uploads);",
        "    int r = os_sync_dir(us->uploads);")],
      ["crash artifact"]),
     ("artifact-offset-before-the-sync", "an offset is told before its bytes are synced",
-     [(UPLOAD + "write.c", "    r = sync_and_save(u, e);\n    if (r != 0) {", "    atomic_store(&u->synced, u->written);\n    r = sync_and_save(u, e);\n    if (r != 0) {")],
-     ["crash artifact"]),
+     [("src/door/artifact/receive.c", "        r = upload_sync(rx->u, &sync);\n", "        atomic_store(&rx->u->synced, rx->at);\n")],
+     ["artifact order"]),
+    ("artifact-offset-of-a-live-writer", "HEAD tells what has come, not what is synced",
+     [("src/door/artifact/receive.c", "            holder_tell(&rx->op->holder, atomic_load(&rx->u->synced));\n",
+       "            holder_tell(&rx->op->holder, rx->at);\n")],
+     ["writers"]),
     ("artifact-offset-not-saved", "an offset is told that a restart does not know",
      [(UPLOAD + "write.c", "    r = upload_state_sync(u, u->written, &u->hash, e);\n", "    r = 0;\n")],
      ["crash artifact", "upload"]),
     ("artifact-state-before-its-bytes", "a state speaks of bytes that are not synced",
-     [(UPLOAD + "write.c", "    int r = os_fdatasync(u->fd);\n    if (r < 0) {\n        return err_os(e, r, \"sync\", \"an upload\");\n    }\n    r = upload_names_sync",
+     [(UPLOAD + "write.c", "    int r = os_fdatasync(u->fd);\n    if (r < 0) {\n        return err_os(e, r, \"sync\", \"an upload\");\n    }\n"
+       "    r = upload_names_sync",
        "    int r = u->written != u->info.size && u->written != u->saved ? upload_state_sync(u, u->written, &u->hash, e) : 0;\n"
        "    if (r == 0) {\n        r = os_fdatasync(u->fd);\n    }\n    if (r < 0) {\n        return err_os(e, r, \"sync\", \"an upload\");\n    }\n"
        "    r = upload_names_sync")],
@@ -500,7 +507,8 @@ MUTANTS = [
        "    return slot_sync(u, path, u->state_sequence + (u->state_sequence > 0 ? SLOT_COUNT : 1), offset, hash, e);")],
      ["crash artifact"]),
     ("artifact-state-cache-believed", "a state is read from the page cache, which a failed sync made a liar",
-     [(UPLOAD + "state.c", "    if (r == 0) {\n        r = os_drop_cache(u->state_fd);\n    }\n    if (r < 0) {\n        return err_os(e, r, \"sync\", path);\n    }\n    memset(",
+     [(UPLOAD + "state.c", "    if (r == 0) {\n        r = os_drop_cache(u->state_fd);\n    }\n"
+       "    if (r < 0) {\n        return err_os(e, r, \"sync\", path);\n    }\n    memset(",
        "    if (r < 0) {\n        return err_os(e, r, \"sync\", path);\n    }\n    memset(")],
      ["artifact order"]),
     ("artifact-length-believed", "an upload goes on from its length, whatever was synced",
@@ -515,11 +523,11 @@ MUTANTS = [
      [(UPLOAD + "write.c", "    u->hash = u->hash_saved;\n", "")],
      ["upload faults"]),
     ("artifact-roll-back-without-a-cut", "bytes that may be lost stay, to be believed later",
-     [(UPLOAD + "write.c", "    int r = os_ftruncate(u->fd, u->saved);\n    if (r == 0) {\n        r = os_fsync(u->fd);\n    }\n", "    int r = 0;\n")],
+     [(UPLOAD + "write.c", "    int r = os_ftruncate(u->fd, u->saved);\n    if (r == 0) {\n        r = os_fsync(u->fd);\n    }\n",
+       "    int r = 0;\n")],
      ["upload faults"]),
     ("artifact-two-writers", "a second request writes an upload that another one is writing",
-     [("src/door/artifact/registry.c", "        struct holder *other = find(g, h->id);\n        if (other == NULL) {",
-       "        struct holder *other = find(g, h->id);\n        if (other == NULL || h->writer) {")],
+     [("src/door/artifact/registry.c", "    if (other == NULL) {\n        int r = insert", "    if (other == NULL || h->writer) {\n        int r = insert")],
      ["writers"]),
     # ---- artifacts: delivery ----
     ("deliver-without-reading-back", "what was sent is called verified",
@@ -535,7 +543,8 @@ MUTANTS = [
      [(FOLDER, "            (void)os_drop_cache(fd);\n", "")],
      ["copy order"]),
     ("deliver-over-another-file", "what is there under the name is replaced",
-     [(FOLDER, "        if (found == FOUND_OTHER) {\n            (void)say_other(out, p.file);\n            return;\n        }\n        if (found == FOUND_NOTHING) {\n            if (!copy_file",
+     [(FOLDER, "        if (found == FOUND_OTHER) {\n            (void)say_other(out, p.file);\n            return;\n        }\n"
+       "        if (found == FOUND_NOTHING) {\n            if (!copy_file",
        "        if (found != FOUND_OURS) {\n            if (!copy_file"),
       (FOLDER, "    if (ok && found != FOUND_NOTHING) {", "    if (ok && found == FOUND_OURS) {"),
       (FOLDER, "    int r = os_rename_new(p->temp, p->file);\n", "    int r = os_rename(p->temp, p->file);\n")],
@@ -556,6 +565,7 @@ MUTANTS = [
      [("src/store/artifact/delivery_index.c", "WHERE state IN ('sending', 'parked');", "WHERE state = 'parked';")],
      ["delivery rows"]),
     ("deliver-no-lock", "two processes deliver at the same time",
-     [("src/main/deliver.c", "    if (r == -EWOULDBLOCK) {\n        return err_set(e, ERR_LOCKED", "    if (r == -EWOULDBLOCK) {\n        return 0;\n    }\n    if (r == -EDEADLK) {\n        return err_set(e, ERR_LOCKED")],
+     [("src/main/deliver.c", "    if (r == -EWOULDBLOCK) {\n        return err_set(e, ERR_LOCKED",
+       "    if (r == -EWOULDBLOCK) {\n        return 0;\n    }\n    if (r == -EDEADLK) {\n        return err_set(e, ERR_LOCKED")],
      ["destination"]),
 ]

@@ -45,7 +45,9 @@ void outcome_accept(struct outcome *out, const struct receipt *r)
 
 int64_t expires_from(const struct artifact *a, int64_t activity_ms)
 {
-    return activity_ms + (int64_t)a->options.retention_ms;
+    /* 0: it cannot be read now. The time is not over then, whatever it is. */
+    int64_t from_ms = activity_ms > 0 ? activity_ms : (int64_t)os_clock_real_ms();
+    return from_ms + (int64_t)a->options.retention_ms;
 }
 
 void http_date_text(char out[HTTP_DATE_LEN + 1], int64_t ms)

@@ -35,7 +35,7 @@ static void append_complete(struct op *op, struct upload *u)
         append_accepted(op);
     } else if (r == ERR_ACCEPT_FAILED) {
         op->out.has_offset = true;
-        op->out.offset = find_offset(u);
+        op->out.offset = upload_promised(u);
     }
 }
 

@@ -35,19 +35,39 @@ struct op *op_new(struct artifact *a, struct http_request *req, const char *id)
     return op;
 }
 
-static void work_alone(void *ctx)
+static void work_briefly(void *ctx)
 {
     struct op *op = ctx;
+    op->brief = true;
     op->work(op, NULL);
+}
+
+/* A question takes no body, so a thread of the pool will do when all others are taken: a 503 would
+ * make its client give up what it has sent. All doors share the pool, so that its answer must be a
+ * brief one. Strangers who ask many questions about an upload that is being finished get no more
+ * than their share of the threads: uploads need the rest. */
+static bool start(struct op *op, struct http_request *req, http_fn *done)
+{
+    if (!(op->asks && op->a->askers >= ASKERS_MAX) && http_thread(req, op->work, done, op)) {
+        op->asker = op->asks;
+        op->a->askers += op->asks ? 1 : 0;
+        return true;
+    }
+    return op->asks && http_work(req, work_briefly, done, op);
+}
+
+void op_end(struct op *op)
+{
+    ensure(!op->asker || op->a->askers > 0);
+    op->a->askers -= op->asker ? 1 : 0;
+    op->asker = false;
 }
 
 bool op_start(struct op *op, struct http_request *req,
               void (*work)(void *ctx, struct http_body *body), http_fn *done)
 {
     op->work = work;
-    /* HEAD takes no body, so a thread of the pool will do when all others are taken: a 503 would
-     * make its client give up what it has sent. */
-    if (http_thread(req, work, done, op) || (op->head && http_work(req, work_alone, done, op))) {
+    if (start(op, req, done)) {
         return true;
     }
     http_add_header(req, "Retry-After", SLICE("1"));
@@ -281,11 +301,18 @@ void artifact_detach(struct artifact *a)
 int artifact_start(struct artifact *a, struct http_server *server, struct err *e)
 {
     ensure(server != NULL);
+    uploads_set_stopping(a->uploads, false);
     return cleaner_start(a, e);
+}
+
+void artifact_stopping(struct artifact *a)
+{
+    uploads_set_stopping(a->uploads, true);
 }
 
 void artifact_stop(struct artifact *a)
 {
+    artifact_stopping(a);
     cleaner_stop(a);
 }
 

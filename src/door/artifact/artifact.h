@@ -35,6 +35,9 @@ void artifact_routes(struct artifact *a, struct http_route *out);
 /* After the server is made: interrupted acceptances are finished, stale uploads and temporary files
  * removed, on a background thread (at start, then every min(retention / 2, 60 s)). */
 int artifact_start(struct artifact *a, struct http_server *server, struct err *e) MUST_CHECK;
+/* The server begins to stop: nobody waits for the reading of a whole file any more. What that
+ * leaves unfinished the next start takes up. */
+void artifact_stopping(struct artifact *a);
 /* Ends the background thread. */
 void artifact_stop(struct artifact *a);
 void artifact_free(struct artifact *a); /* after http_free; NULL is fine */

@@ -9,6 +9,8 @@
  *   somebody is writing it     200, what is synced                             409
  *   complete, not accepted     accepted first; else 200 below the length       the same; else 409
  *   else                       200, what is synced                             409
+ *
+ * A brief answer (artifact.c) is what the files say: it waits for nobody and finishes nothing.
  */
 #include <stdio.h>
 #include <string.h>
@@ -59,10 +61,10 @@ static void ask_open(struct op *op)
         if (r == ERR_CHECKSUM_MISMATCH || r == ERR_GONE) {
             op->out.code = ERR_GONE; /* as it will be from now on */
         } else if (r != 0) {
-            tell_less(op, find_offset(u));
+            tell_less(op, upload_promised(u));
         }
     } else if (r == 0) {
-        tell_offset(op, find_offset(u), cleaner_activity_ms(op->a, op->holder.id));
+        tell_offset(op, upload_promised(u), cleaner_activity_ms(op->a, op->holder.id));
     } else if (r != ERR_UPLOAD_NOT_FOUND && r != ERR_GONE) {
         tell_less(op, saved_offset(op));
     }
@@ -82,12 +84,14 @@ static void ask_blind(struct op *op, int code)
     tell_less(op, code == ERR_CORRUPT ? op->info.size : saved_offset(op));
 }
 
-/* Nobody else has it. */
+/* Nobody else has it; or nobody is waited for, and what is synced is told. */
 static void ask_held(struct op *op)
 {
     struct err e = {0};
     int r = find_upload(op);
-    if (r == 0) {
+    if (r == 0 && op->brief) {
+        tell_offset(op, saved_offset(op), cleaner_activity_ms(op->a, op->holder.id));
+    } else if (r == 0) {
         ask_open(op);
     } else if (r == FOUND_ACCEPTED) {
         op->has_info = upload_load(op->a->uploads, id_of(op), &op->info, &e) == 0;
@@ -123,7 +127,7 @@ static void ask_work(void *ctx, struct http_body *body)
     struct op *op = ctx;
     struct holder_seen seen = {.open = false};
     (void)body;
-    int r = registry_hold(&op->a->registry, &op->holder, &seen);
+    int r = op->brief ? 0 : registry_hold(&op->a->registry, &op->holder, &seen);
     if (r == 0) {
         ask_held(op);
     } else if (r == ERR_LOCKED) {
@@ -138,6 +142,7 @@ static void head_done(void *ctx, struct http_request *req)
     struct op *op = ctx;
     char length[24];
     uint64_t size = op->out.accepted ? op->out.receipt.size_bytes : op->info.size;
+    op_end(op);
     if (op->out.code == 0) {
         ensure(op->has_info || op->out.accepted);
         (void)snprintf(length, sizeof length, "%llu", (unsigned long long)size);
@@ -157,6 +162,7 @@ static void receipt_done(void *ctx, struct http_request *req)
     struct op *op = ctx;
     const struct outcome *out = &op->out;
     struct slice none = {0};
+    op_end(op);
     http_add_header(req, "Cache-Control", SLICE("no-store"));
     if (out->accepted) {
         char text[RECEIPT_BYTES_MAX + 1];
@@ -177,6 +183,7 @@ void artifact_head(struct artifact *a, struct http_request *req, const char *id)
     struct op *op = op_new(a, req, id);
     if (op != NULL) {
         op->head = true;
+        op->asks = true;
         (void)op_start(op, req, ask_work, head_done);
     }
 }
@@ -185,6 +192,7 @@ void artifact_receipt(struct artifact *a, struct http_request *req, const char *
 {
     struct op *op = op_new(a, req, id);
     if (op != NULL) {
+        op->asks = true;
         (void)op_start(op, req, ask_work, receipt_done);
     }
 }

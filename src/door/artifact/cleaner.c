@@ -3,7 +3,8 @@
  * Before it starts, what a crash left under temporary names is removed; no upload can be made then.
  * Then, in rounds: an upload that is
  * as long as declared and has no receipt is accepted; one without a receipt whose time is over is
- * removed, and so are bytes without a description. Never one that somebody holds. What fails is
+ * removed, also one as long as declared that the disk does not give back, and so are bytes without
+ * a description. Never one that somebody holds. What fails is
  * logged and stops nothing else: the next round tries again.
  *
  * Power failure: removal is begun again by the next round; a removed upload has no receipt, so
@@ -88,33 +89,35 @@ static void remove_stale(struct artifact *a, const char *id)
         if (r == 0) {
             metric_add(METRIC_ARTIFACT_EXPIRED, 1);
             log_line(LOG_INFO, "artifact", "upload %.8s: removed, its time was over", id);
-        } else if (r != ERR_REFUSED) { /* accepted meanwhile: it stays */
+        } else if (r != ERR_REFUSED && r != ERR_NOT_READY) { /* accepted meanwhile: it stays */
             log_line(LOG_ERROR, "artifact", "upload %.8s: not removed: %s", id, e.text);
         }
     }
     registry_leave(&a->registry, &h);
 }
 
-static void finish_one(struct artifact *a, const char *id)
+/* False: its bytes cannot be read from the disk. */
+static bool finish_one(struct artifact *a, const char *id)
 {
     struct holder h = holder_of(id);
     struct upload *u = NULL;
     struct outcome out = {0};
     struct err e = {0};
     if (registry_try(&a->registry, &h) != 0) {
-        return;
+        return true;
     }
     int r = upload_open(a->uploads, slice_of(id, UPLOAD_ID_LEN), &u, &e);
     if (r == 0) {
-        registry_opened(&a->registry, &h, &u->info, atomic_load(&u->synced));
+        registry_opened(&a->registry, &h, &u->info, upload_promised(u));
         if (atomic_load(&u->synced) == u->info.size) {
             r = find_accept(u, &out); /* it logs what happened */
         }
-    } else if (r != ERR_NOT_FOUND && r != ERR_GONE) {
+    } else if (r != ERR_NOT_FOUND && r != ERR_GONE && r != ERR_NOT_READY) {
         log_line(LOG_ERROR, "artifact", "upload %.8s: %s", id, e.text);
     }
     registry_leave(&a->registry, &h);
     upload_close(u);
+    return r != ERR_IO || e.os_errno != EIO;
 }
 
 static int on_seen(void *ctx, const struct upload_seen *seen)
@@ -127,8 +130,8 @@ static int on_seen(void *ctx, const struct upload_seen *seen)
     if (seen->kind == UPLOAD_ACCEPTED) {
         return 0;
     }
-    if (seen->kind == UPLOAD_COMPLETE) {
-        finish_one(round->a, seen->id);
+    /* What cannot be read would be read again in every round, for ever: its time ends, too. */
+    if (seen->kind == UPLOAD_COMPLETE && finish_one(round->a, seen->id)) {
         return 0;
     }
     if (is_over(round->a, seen->activity_ms)) {

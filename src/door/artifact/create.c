@@ -67,35 +67,43 @@ static int check(const struct artifact *a, const struct tus_head *h, struct meta
 /* Nobody knows its id and nobody will. */
 static void forget(struct op *op, uint64_t kept_bytes, int end)
 {
+    struct registry *g = &op->a->registry;
+    struct holder h = {.writer = false};
     struct err e = {0};
-    if (end == ERR_NOT_READY || kept_bytes > FORGET_BYTES_MAX ||
-        op->out.code == ERR_CHECKSUM_MISMATCH) {
-        return; /* no time now: it expires; or its bytes are freed already */
+    if (end == ERR_NOT_READY || kept_bytes > FORGET_BYTES_MAX) {
+        return; /* no time now: it expires */
     }
+    memcpy(h.id, op->info.id, sizeof h.id);
+    if (registry_try(g, &h) != 0) {
+        return; /* the cleaner has it, and may accept it now */
+    }
+    registry_set_state(g, &h, HOLDER_REMOVING);
     int r = upload_remove(op->a->uploads, slice_of(op->info.id, UPLOAD_ID_LEN), &e);
     if (r != 0) {
         log_line(LOG_WARN, "artifact", "upload %.8s: not removed: %s", op->info.id, e.text);
     }
+    registry_leave(g, &h);
 }
 
 static void take_body(struct op *op, struct http_body *body)
 {
     struct upload *u = NULL;
     struct err e = {0};
+    uint64_t kept_bytes = 0;
     int end = 0;
     registry_name(&op->a->registry, &op->holder, op->info.id);
     int r = upload_open_new(op->a->uploads, &op->info, &u, &e);
     if (r == 0) {
         registry_opened(&op->a->registry, &op->holder, &op->info, 0);
         end = artifact_receive(op, u, body);
+        kept_bytes = u->gone ? 0 : atomic_load(&u->synced);
         upload_close(u); /* it may cut the file: never beside a successor */
-        registry_leave(&op->a->registry, &op->holder);
     } else {
         outcome_broken(&op->out, op->info.id, &e, "the upload could not be opened");
     }
+    registry_leave(&op->a->registry, &op->holder);
     op->location = op->location || op->out.accepted;
     if (!op->location) {
-        uint64_t kept_bytes = op->out.has_offset ? op->out.offset : 0;
         op->out.has_offset = false;
         op->out.expires_ms = 0;
         forget(op, kept_bytes, end);

@@ -30,6 +30,12 @@ static int gone(struct op *op, const char *otherwise)
     return ERR_GONE;
 }
 
+static void stopping(struct outcome *out)
+{
+    outcome_fail(out, ERR_SERVER_SHUTDOWN, "the server stops; ask again");
+    out->retry_after_s = SHUTDOWN_RETRY_S;
+}
+
 static int broken(struct op *op, const struct err *e)
 {
     outcome_broken(&op->out, op->holder.id, e, "the upload cannot be read now");
@@ -70,7 +76,7 @@ int find_open(struct op *op, struct upload **u)
     int r = upload_open(op->a->uploads, id_of(op), u, &e);
     if (r == 0) {
         op->info = (*u)->info; /* others read it until the holder leaves: *u is closed before */
-        registry_opened(&op->a->registry, &op->holder, &op->info, atomic_load(&(*u)->synced));
+        registry_opened(&op->a->registry, &op->holder, &op->info, upload_promised(*u));
         return 0;
     }
     if (r == ERR_NOT_FOUND) {
@@ -79,6 +85,10 @@ int find_open(struct op *op, struct upload **u)
     if (r == ERR_GONE || r == ERR_CORRUPT) {
         log_line(LOG_ERROR, "artifact", "upload %.8s: %s", op->holder.id, e.text);
         return gone(op, "bytes of this upload are lost");
+    }
+    if (r == ERR_NOT_READY) {
+        stopping(&op->out);
+        return r;
     }
     return broken(op, &e);
 }
@@ -96,6 +106,8 @@ int find_accept(struct upload *u, struct outcome *out)
         metric_add(METRIC_ARTIFACT_MISMATCHES, 1);
         log_line(LOG_WARN, "artifact", "upload %.8s: %s", u->info.id, e.text);
         outcome_fail(out, r, e.text);
+    } else if (r == ERR_NOT_READY) {
+        stopping(out);
     } else {
         metric_add(METRIC_ARTIFACT_FAILURES, 1);
         log_line(LOG_ERROR, "artifact", "upload %.8s: not accepted: %s", u->info.id, e.text);
@@ -103,10 +115,4 @@ int find_accept(struct upload *u, struct outcome *out)
         r = r == ERR_GONE ? r : ERR_ACCEPT_FAILED;
     }
     return r;
-}
-
-uint64_t find_offset(const struct upload *u)
-{
-    uint64_t synced = atomic_load(&u->synced);
-    return synced < u->info.size || synced == 0 ? synced : u->info.size - 1;
 }

@@ -12,6 +12,8 @@
 #include "store/control.h"
 
 #define LOW_SPACE_RETRY_S 60
+#define SHUTDOWN_RETRY_S  5
+#define ASKERS_MAX        32 /* threads for HEAD and receipts; what is more is answered briefly */
 
 struct cleaner {
     pthread_t thread;
@@ -29,6 +31,7 @@ struct artifact {
     struct control *control; /* loop thread; NULL: not open */
     struct registry registry;
     struct attempts attempts;
+    unsigned askers;       /* loop thread: questions that have a thread of their own */
     atomic_bool low_space; /* at the last look */
     struct cleaner cleaner;
 };
@@ -54,6 +57,9 @@ struct op {
     struct upload_info info;
     bool has_info;
     bool head;           /* HEAD, not the receipt's route */
+    bool asks;           /* HEAD or the receipt's route */
+    bool asker;          /* counted in askers */
+    bool brief;          /* nothing is waited for, opened or finished */
     bool location;       /* its id is synced: Location may be told */
     uint64_t body_bytes; /* of the POST; UINT64_MAX: chunked */
     uint64_t offset;     /* Upload-Offset of the PATCH */
@@ -67,6 +73,8 @@ struct op *op_new(struct artifact *a, struct http_request *req, const char *id);
 /* Runs it on a thread. false: there is none, and 503 is answered. */
 bool op_start(struct op *op, struct http_request *req,
               void (*work)(void *ctx, struct http_body *body), http_fn *done);
+/* First thing in `done` of an op that asks. */
+void op_end(struct op *op);
 
 /* ---- create.c, append.c, ask.c: from the checked method on ---- */
 void artifact_create(struct artifact *a, struct http_request *req, const struct tus_head *h);
@@ -91,8 +99,6 @@ int find_open(struct op *op, struct upload **u) MUST_CHECK;
 /* All bytes are there: accepts. 0 with the receipt in out; else out is the answer to a request that
  * brought the last byte. */
 int find_accept(struct upload *u, struct outcome *out) MUST_CHECK;
-/* What may be said of the offset of an upload without receipt: never its length. */
-uint64_t find_offset(const struct upload *u);
 
 /* ---- space.c ---- */
 /* 0, or ERR_LOW_SPACE with the status and the text in out. Makes one or two statfs calls. */

@@ -15,7 +15,6 @@
 #include "os/os.h"
 
 #define BUFFER_ALIGN       4096
-#define SHUTDOWN_RETRY_S   5
 #define OUT_OF_MEMORY_TEXT "no memory for the body now"
 
 struct receive {
@@ -40,6 +39,7 @@ static size_t gather(struct receive *rx, size_t want)
         if (n > 0) {
             ensure((uint64_t)n <= want - have);
             have += (size_t)n;
+            atomic_fetch_add_explicit(&h->received, (uint64_t)n, memory_order_relaxed);
         } else {
             rx->over = true;
             rx->end = (int)n;
@@ -76,7 +76,7 @@ static void tell_end(struct outcome *out, int end)
     case 0:
         break;
     case ERR_REQUEST_TIMEOUT:
-        outcome_fail(out, end, "no byte of the body came for too long; go on from the offset");
+        outcome_fail(out, end, "the body comes too slowly; go on from the offset");
         break;
     case ERR_UPLOAD_INTERRUPTED:
         outcome_fail(out, end, "another request goes on with this upload");
@@ -106,8 +106,9 @@ static void keep(struct receive *rx, int wrote, struct err *e)
         *e = r != 0 ? sync : *e;
     }
     out->has_offset = true;
-    out->offset = find_offset(rx->u);
-    out->expires_ms = expires_from(rx->op->a, (int64_t)os_clock_real_ms());
+    out->offset = upload_promised(rx->u);
+    /* What the cleaner goes by: a body without a byte puts nothing off. */
+    out->expires_ms = expires_from(rx->op->a, cleaner_activity_ms(rx->op->a, rx->u->info.id));
     if (r == ERR_GONE) {
         outcome_broken(out, rx->u->info.id, e, "bytes of this upload are lost");
         outcome_fail(out, ERR_GONE, "bytes of this upload are lost");

@@ -6,6 +6,10 @@
  * Its read then returns, it syncs what it has, answers its client (if there still is one) and
  * leaves, which wakes the newcomer. A writer that is busy with the disk is not silent.
  *
+ * Places are few, and a body of a byte every half minute would hold one for ever. So when all are
+ * taken, each newcomer may end the slowest writer of those that are slower than any line is, and
+ * waits for its place. Nobody is ended for being slow while there is room.
+ *
  * Nothing here survives the process: after a restart nobody holds anything. A list is enough: there
  * are as many holders as requests with a thread, some hundreds.
  *
@@ -35,8 +39,10 @@ static void give_lock(struct registry *g)
 void registry_init(struct registry *g, unsigned writers_max)
 {
     pthread_condattr_t attr;
-    *g = (struct registry){
-        .writers_max = writers_max, .silent_ms = REGISTRY_SILENT_MS, .wait_ms = REGISTRY_WAIT_MS};
+    *g = (struct registry){.writers_max = writers_max,
+                           .silent_ms = REGISTRY_SILENT_MS,
+                           .wait_ms = REGISTRY_WAIT_MS,
+                           .slow_ms = REGISTRY_SLOW_MS};
     LIST_INIT(&g->holders);
     int r = pthread_mutex_init(&g->lock, NULL);
     ensure(r == 0);
@@ -65,6 +71,13 @@ void registry_set_patience(struct registry *g, uint64_t silent_ms, uint64_t wait
     take_lock(g);
     g->silent_ms = silent_ms;
     g->wait_ms = wait_ms;
+    give_lock(g);
+}
+
+void registry_set_slow(struct registry *g, uint64_t slow_ms)
+{
+    take_lock(g);
+    g->slow_ms = slow_ms;
     give_lock(g);
 }
 
@@ -116,13 +129,51 @@ static bool is_silent(const struct registry *g, struct holder *h)
     return since != 0 && now > since && now - since >= g->silent_ms * UINT64_C(1000000);
 }
 
+static void end(struct holder *h, int code)
+{
+    h->ended = true;
+    metric_add(METRIC_ARTIFACT_TAKEOVERS, 1);
+    http_body_end(h->body, code);
+}
+
+/* Bytes a second of its body, over all of its time; UINT64_MAX: it is not slow. */
+static uint64_t slow_rate(const struct registry *g, struct holder *h, uint64_t now_ns)
+{
+    if (!h->writer || h->state != HOLDER_RECEIVING || h->ended) {
+        return UINT64_MAX;
+    }
+    uint64_t us = now_ns > h->receiving_since_ns ? (now_ns - h->receiving_since_ns) / 1000 : 0;
+    uint64_t received = atomic_load_explicit(&h->received, memory_order_relaxed);
+    if (us <= g->slow_ms * 1000 || received >= us / 1000 * REGISTRY_SLOW_RATE / 1000 + 1) {
+        return UINT64_MAX;
+    }
+    return received * 1000000 / us;
+}
+
+/* True when one is on its way out. */
+static bool end_slowest(const struct registry *g)
+{
+    struct holder *h;
+    struct holder *slowest = NULL;
+    uint64_t least = UINT64_MAX;
+    uint64_t now_ns = os_clock_mono_ns();
+    LIST_FOREACH(h, &g->holders, link)
+    {
+        uint64_t rate = slow_rate(g, h, now_ns);
+        slowest = rate < least ? h : slowest;
+        least = rate < least ? rate : least;
+    }
+    if (slowest != NULL) {
+        end(slowest, ERR_REQUEST_TIMEOUT);
+    }
+    return slowest != NULL;
+}
+
 /* True when a newcomer should wait for h to leave; ends it when it is silent. */
 static bool will_leave(const struct registry *g, struct holder *h)
 {
     if (h->state == HOLDER_RECEIVING && !h->ended && is_silent(g, h)) {
-        h->ended = true;
-        metric_add(METRIC_ARTIFACT_TAKEOVERS, 1);
-        http_body_end(h->body, ERR_UPLOAD_INTERRUPTED);
+        end(h, ERR_UPLOAD_INTERRUPTED);
     }
     return h->state == HOLDER_BUSY || h->ended;
 }
@@ -148,33 +199,51 @@ static struct timespec wait_end(const struct registry *g)
                              .tv_nsec = (long)(ns % 1000000000)};
 }
 
-int registry_hold(struct registry *g, struct holder *h, struct holder_seen *seen)
+/* Until somebody moves. False: the time is over. */
+static bool wait_moved(struct registry *g, const struct timespec *until)
 {
-    bool late = false;
-    int r = ERR_LOCKED;
-    ensure(h->id[0] != '\0');
+    int w = pthread_cond_timedwait(&g->moved, &g->lock, until);
+    ensure(w == 0 || w == ETIMEDOUT);
+    return w == 0;
+}
+
+/* One look. ERR_LOCKED and ERR_UPLOADS_BUSY: *wait says whether to look again when one moves. */
+static int try_hold(struct registry *g, struct holder *h, bool *room, bool *wait)
+{
+    struct holder *other = h->id[0] == '\0' ? NULL : find(g, h->id);
+    if (other == NULL) {
+        int r = insert(g, h);
+        *room = *room || (r == ERR_UPLOADS_BUSY && end_slowest(g));
+        *wait = *room;
+        return r;
+    }
+    *wait = other->state != HOLDER_REMOVING && will_leave(g, other);
+    return other->state == HOLDER_REMOVING ? ERR_UPLOAD_NOT_FOUND : ERR_LOCKED;
+}
+
+static int hold(struct registry *g, struct holder *h, struct holder_seen *seen)
+{
+    bool room = false; /* somebody is ended to make room */
+    bool wait = false;
+    bool early = true;
     take_lock(g);
-    struct timespec end = wait_end(g);
-    for (;;) {
-        struct holder *other = find(g, h->id);
-        if (other == NULL) {
-            r = insert(g, h);
-            break;
-        }
-        if (other->state == HOLDER_REMOVING) {
-            r = ERR_UPLOAD_NOT_FOUND;
-            break;
-        }
-        if (late || !will_leave(g, other)) {
-            look_at(other, seen);
-            break;
-        }
-        int w = pthread_cond_timedwait(&g->moved, &g->lock, &end);
-        ensure(w == 0 || w == ETIMEDOUT);
-        late = w == ETIMEDOUT;
+    const struct timespec until = wait_end(g);
+    int r = try_hold(g, h, &room, &wait);
+    while (r != 0 && wait && early) {
+        early = wait_moved(g, &until);
+        r = try_hold(g, h, &room, &wait);
+    }
+    if (r == ERR_LOCKED) {
+        look_at(find(g, h->id), seen);
     }
     give_lock(g);
     return r;
+}
+
+int registry_hold(struct registry *g, struct holder *h, struct holder_seen *seen)
+{
+    ensure(h->id[0] != '\0');
+    return hold(g, h, seen);
 }
 
 int registry_try(struct registry *g, struct holder *h)
@@ -189,10 +258,7 @@ int registry_try(struct registry *g, struct holder *h)
 int registry_enter(struct registry *g, struct holder *h)
 {
     ensure(h->id[0] == '\0');
-    take_lock(g);
-    int r = insert(g, h);
-    give_lock(g);
-    return r;
+    return hold(g, h, NULL);
 }
 
 void registry_name(struct registry *g, struct holder *h, const char *id)
@@ -204,14 +270,13 @@ void registry_name(struct registry *g, struct holder *h, const char *id)
 }
 
 void registry_opened(struct registry *g, struct holder *h, const struct upload_info *info,
-                     uint64_t synced)
+                     uint64_t promised)
 {
     take_lock(g);
     ensure(h->listed);
     h->info = info;
-    /* Of one that is whole and not accepted everything but the last byte is told. */
-    uint64_t told = synced < info->size || info->size == 0 ? synced : info->size - 1;
-    atomic_store_explicit(&h->told, told, memory_order_relaxed);
+    ensure(promised < info->size);
+    atomic_store_explicit(&h->told, promised, memory_order_relaxed);
     give_lock(g);
 }
 
@@ -220,6 +285,7 @@ void registry_set_state(struct registry *g, struct holder *h, enum holder_state 
     take_lock(g);
     ensure(h->listed);
     h->state = state;
+    h->receiving_since_ns = state == HOLDER_RECEIVING ? os_clock_mono_ns() : 0;
     wake(g); /* who waited for it to leave may have to do with what it has synced */
     give_lock(g);
 }

@@ -19,6 +19,10 @@
 
 #define REGISTRY_SILENT_MS 1000 /* a writer that waited so long for a byte may be ended */
 #define REGISTRY_WAIT_MS   5000 /* for a holder that is about to leave */
+/* A writer whose body came at less than this, after that time, makes room when all places are
+ * taken. */
+#define REGISTRY_SLOW_MS   30000
+#define REGISTRY_SLOW_RATE 16384 /* bytes a second */
 
 enum holder_state {
     HOLDER_BUSY,      /* opens, looks, syncs or accepts: leaves by itself */
@@ -37,8 +41,10 @@ struct holder {
      * says, and never less than it was. */
     _Atomic uint64_t told;
     _Atomic uint64_t waits_since_ns; /* for a byte of the body; 0: it does not */
+    _Atomic uint64_t received;       /* bytes of the body */
     /* under the registry's lock */
     enum holder_state state;
+    uint64_t receiving_since_ns;
     bool ended;
     bool listed;
 };
@@ -57,26 +63,29 @@ struct registry {
     atomic_uint writers; /* changed under the lock */
     unsigned writers_max;
     uint64_t silent_ms, wait_ms; /* REGISTRY_SILENT_MS, REGISTRY_WAIT_MS */
+    uint64_t slow_ms;            /* REGISTRY_SLOW_MS */
 };
 
 void registry_init(struct registry *g, unsigned writers_max);
 void registry_destroy(struct registry *g); /* empty */
 /* Any time: other bounds, for tests. */
 void registry_set_patience(struct registry *g, uint64_t silent_ms, uint64_t wait_ms);
+void registry_set_slow(struct registry *g, uint64_t slow_ms);
 unsigned registry_writers(const struct registry *g);
 
 /* Makes h, filled but for its state, the holder of h->id. Ends a silent writer and waits for it,
  * waits for others that leave by themselves. 0. ERR_LOCKED: it is held and *seen (may be NULL) says
- * by whom. ERR_UPLOAD_NOT_FOUND: it is being removed. ERR_UPLOADS_BUSY: too many writers. */
+ * by whom. ERR_UPLOAD_NOT_FOUND: it is being removed. ERR_UPLOADS_BUSY: too many writers, none of
+ * which is slow; a slow one is ended and waited for. */
 int registry_hold(struct registry *g, struct holder *h, struct holder_seen *seen) MUST_CHECK;
 /* The same without waiting and without ending anybody; ERR_LOCKED at once. */
 int registry_try(struct registry *g, struct holder *h) MUST_CHECK;
 /* A writer that makes an upload: only the place is taken, the id follows. ERR_UPLOADS_BUSY. */
 int registry_enter(struct registry *g, struct holder *h) MUST_CHECK;
 void registry_name(struct registry *g, struct holder *h, const char *id);
-/* The holder has opened it: newcomers may hear of info and told. */
+/* The holder has opened it: newcomers may hear of info and told. promised: upload_promised. */
 void registry_opened(struct registry *g, struct holder *h, const struct upload_info *info,
-                     uint64_t synced);
+                     uint64_t promised);
 void registry_set_state(struct registry *g, struct holder *h, enum holder_state state);
 /* Fine for one that holds nothing. */
 void registry_leave(struct registry *g, struct holder *h);

@@ -58,6 +58,12 @@ int delivery_index_next(struct delivery_index *ix, int64_t now_ms,
                         char after[UPLOAD_PROJECT_MAX + 1], struct delivery_work *out,
                         struct err *e) MUST_CHECK;
 
+/* Nothing of the project is to be sent or verified before then: its place is not there, and to find
+ * that out once a package would cost as many syncs as there are packages. Builds go on. In memory
+ * only, of DELIVERY_HOLDS_MAX projects; without room the one that ends first is forgotten. */
+#define DELIVERY_HOLDS_MAX 64
+void delivery_index_hold(struct delivery_index *ix, const char *project, int64_t until_ms);
+
 /* ---- builds: state building ---- */
 int delivery_index_seal(struct delivery_index *ix, const struct delivery_plan *p, int64_t now,
                         int64_t due_ms, struct err *e) MUST_CHECK;

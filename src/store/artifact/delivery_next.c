@@ -5,6 +5,9 @@
  * the delivery: what was begun is finished first.
  * Two look-ups in partial indexes a project: a backlog of one project costs another nothing.
  *
+ * A project whose place is not there is held for a while (in memory): its deliveries count as due
+ * when that is over, its builds do not.
+ *
  * A due time further ahead than any backoff goes comes from a clock that was wrong: it counts as
  * due. Power failure: nothing is written. Answers: every error; a plan that cannot be read is
  * ERR_CORRUPT. */
@@ -82,16 +85,44 @@ static int head_of(struct delivery_index *ix, enum index_statement which, const 
     return r < 0 ? r : 0;
 }
 
+void delivery_index_hold(struct delivery_index *ix, const char *project, int64_t until_ms)
+{
+    struct index_hold *at = &ix->hold[0];
+
+    for (size_t i = 0; i < DELIVERY_HOLDS_MAX; i++) {
+        struct index_hold *h = &ix->hold[i];
+        if (strcmp(h->project, project) == 0) {
+            at = h;
+            break;
+        }
+        at = h->until_ms < at->until_ms ? h : at;
+    }
+    take(at->project, sizeof at->project, slice_cstr(project));
+    at->until_ms = until_ms;
+}
+
+static int64_t held_until_ms(const struct delivery_index *ix, const char *project)
+{
+    for (size_t i = 0; i < DELIVERY_HOLDS_MAX; i++) {
+        if (strcmp(ix->hold[i].project, project) == 0) {
+            return ix->hold[i].until_ms;
+        }
+    }
+    return 0;
+}
+
 /* The older of a project's two heads, the delivery where they are of one age. */
 static int head_of_project(struct delivery_index *ix, const char *project, struct head *out,
                            struct err *e)
 {
+    int64_t held_ms = held_until_ms(ix, project);
     struct head send;
     int r = head_of(ix, INDEX_BUILD_HEAD, project, out, e);
 
     if (r == 0) {
         r = head_of(ix, INDEX_SEND_HEAD, project, &send, e);
     }
+    send.due_ms = send.due_ms > held_ms ? send.due_ms : held_ms;
     if (r == 0 && send.task != DELIVERY_NOTHING && send.due_ms <= out->due_ms) {
         *out = send;
     }

@@ -224,6 +224,11 @@ int uploads_open(const struct uploads_options *options, struct uploads **out, st
     return 0;
 }
 
+void uploads_set_stopping(struct uploads *us, bool stopping)
+{
+    atomic_store(&us->stopping, stopping);
+}
+
 void uploads_close(struct uploads *us)
 {
     if (us == NULL) {

@@ -45,7 +45,7 @@
 #define UPLOAD_METADATA_MAX 8192 /* of Upload-Metadata, as sent */
 #define UPLOAD_PIECE_BYTES  (1u << 20)
 #define UPLOAD_SYNC_BYTES   (64u << 20)  /* a saved state this often */
-#define UPLOAD_AHEAD_BYTES  (256u << 20) /* blocks are reserved this far ahead */
+#define UPLOAD_AHEAD_BYTES  (256u << 20) /* blocks are reserved so far ahead, at most */
 #define RECEIPT_BYTES_MAX   2048
 #define UPLOAD_REASON_MAX   400
 
@@ -60,6 +60,9 @@ struct uploads_options {
 int uploads_open(const struct uploads_options *options, struct uploads **out,
                  struct err *e) MUST_CHECK;
 void uploads_close(struct uploads *us); /* NULL is fine; no struct upload may be open */
+/* Any thread: while set, what would read a whole file, or free one step by step, ends early with
+ * ERR_NOT_READY. No byte is lost by it: an open or an acceptance is taken up again later. */
+void uploads_set_stopping(struct uploads *us, bool stopping);
 
 bool upload_id_ok(struct slice id);
 
@@ -135,7 +138,8 @@ struct upload {
  * ERR_NOT_FOUND, ERR_CORRUPT (info; or the file is shorter than its synced offset: bytes that were
  * promised are lost, the upload becomes gone; or what is under ID.json is no receipt), ERR_IO,
  * ERR_NO_SPACE, ERR_NO_MEMORY, ERR_GONE. info is read from the file. May read the whole file: after
- * a crash that left it complete, or one of another's making. */
+ * a crash that left it complete, or one of another's making; then also ERR_NOT_READY
+ * (uploads_set_stopping). */
 int upload_open(struct uploads *us, struct slice id, struct upload **out, struct err *e) MUST_CHECK;
 /* The same for one that was just made by upload_create, without looking. */
 int upload_open_new(struct uploads *us, const struct upload_info *info, struct upload **out,
@@ -154,12 +158,15 @@ int upload_sync(struct upload *u, struct err *e) MUST_CHECK;
  * unchanged. ERR_CHECKSUM_MISMATCH: e->text names both digests; the upload is gone, its bytes are
  * freed. ERR_IO, ERR_NO_SPACE, ERR_NO_MEMORY: no receipt; the upload is rolled back to a synced
  * offset below its size (u->synced; at most UPLOAD_SYNC_BYTES are given up), so that a client has
- * something left to send. (Where the device may hold the receipt all the same, the bytes stay, u
- * takes no more of them, and the next open finds the upload complete.) ERR_CORRUPT: what is under
- * ID.json is no receipt; nothing is touched. ERR_GONE. *progress (may be NULL) counts the bytes of
- * a read-back. */
+ * something left to send. ERR_NOT_READY (uploads_set_stopping): nothing is changed. (Where the
+ * device may hold the receipt all the same, the bytes stay, u takes no more of them, and the next
+ * open finds the upload complete.) ERR_CORRUPT: what is under ID.json is no receipt; nothing is
+ * touched. ERR_GONE. *progress (may be NULL) counts the bytes of a read-back. */
 int upload_accept(struct upload *u, struct receipt *out, _Atomic uint64_t *progress,
                   struct err *e) MUST_CHECK;
+/* What may be told of it without a receipt: synced, below the size, and nothing takes it back, also
+ * not an acceptance that fails. The writer's own. */
+uint64_t upload_promised(const struct upload *u);
 /* Closes the descriptors; syncs nothing. NULL is fine. */
 void upload_close(struct upload *u);
 
@@ -171,7 +178,7 @@ void upload_close(struct upload *u);
 enum upload_kind {
     UPLOAD_PARTIAL,  /* not all bytes are there */
     UPLOAD_COMPLETE, /* as long as declared, no receipt: an acceptance to be finished */
-    UPLOAD_ACCEPTED, /* a receipt exists */
+    UPLOAD_ACCEPTED, /* a receipt exists; nothing else of it is looked at */
     UPLOAD_GONE,     /* refused for good */
     UPLOAD_BROKEN    /* .info cannot be read */
 };

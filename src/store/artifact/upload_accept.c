@@ -48,8 +48,12 @@ static void free_bytes(struct upload *u)
     static const char *const suffixes[] = {"", ".state"};
     char path[UPLOADS_PATH_MAX];
     struct err e;
-    if (upload_truncate_slowly(u->fd, &e) != 0) {
+    int r = upload_truncate_slowly(u->fd, &u->us->stopping, &e);
+    if (r != 0) {
         log_line(LOG_WARN, "uploads", "%.8s: its bytes could not be freed: %s", u->info.id, e.text);
+    }
+    if (r == ERR_NOT_READY) {
+        return;
     }
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
         upload_path(u->us, path, u->info.id, suffixes[i]);
@@ -86,7 +90,7 @@ static int read_back(struct upload *u, _Atomic uint64_t *progress, struct blake3
         return err_os(e, r, "sync", "an upload");
     }
     blake3_start(hash);
-    return upload_hash_range(u->fd, 0, u->info.size, hash, progress, e);
+    return upload_hash_range(u->fd, 0, u->info.size, hash, progress, &u->us->stopping, e);
 }
 
 /* 0: the digest is the declared one. */
@@ -242,6 +246,9 @@ int upload_accept(struct upload *u, struct receipt *out, _Atomic uint64_t *progr
     if (r == 0) {
         atomic_store(&u->synced, u->info.size);
         return 0;
+    }
+    if (r == ERR_NOT_READY) {
+        return r; /* nothing was found wrong: the next open proves what is there */
     }
     if (u->receipt_doubtful) {
         atomic_store(&u->synced, u->saved); /* told; nothing is cut */

@@ -91,8 +91,13 @@ int upload_sync_file(const char *path, struct err *e)
     return r < 0 ? err_os(e, r, "sync", path) : 0;
 }
 
+static int stopped(struct err *e)
+{
+    return err_set(e, ERR_NOT_READY, "the process stops");
+}
+
 int upload_hash_range(int fd, uint64_t from, uint64_t to, struct blake3 *h,
-                      _Atomic uint64_t *progress, struct err *e)
+                      _Atomic uint64_t *progress, const atomic_bool *stop, struct err *e)
 {
     int r = 0;
     ensure(from <= to);
@@ -106,6 +111,10 @@ int upload_hash_range(int fd, uint64_t from, uint64_t to, struct blake3 *h,
     }
     for (uint64_t at = from; at < to && r == 0;) {
         size_t n = to - at < room ? (size_t)(to - at) : room;
+        if (stop != NULL && at - from >= UPLOAD_SYNC_BYTES && atomic_load(stop)) {
+            r = stopped(e);
+            break;
+        }
         int64_t got = os_pread_full(fd, piece, n, at);
         if (got < 0) {
             r = err_os(e, (int)got, "read", "an upload");
@@ -124,11 +133,14 @@ int upload_hash_range(int fd, uint64_t from, uint64_t to, struct blake3 *h,
     return r;
 }
 
-int upload_truncate_slowly(int fd, struct err *e)
+int upload_truncate_slowly(int fd, const atomic_bool *stop, struct err *e)
 {
     struct os_stat st;
     int r = os_fstat(fd, &st);
     while (r == 0 && st.size > 0) {
+        if (st.size > UPLOAD_SYNC_BYTES && atomic_load(stop)) {
+            return stopped(e);
+        }
         st.size -= st.size < UPLOAD_STEP_BYTES ? st.size : UPLOAD_STEP_BYTES;
         r = os_ftruncate(fd, st.size);
         if (r == 0 && st.size > 0) {

@@ -37,6 +37,7 @@ struct uploads {
     char issuer_json[UPLOADS_ISSUER_JSON_MAX]; /* with its quotes, as receipts hold it */
     pthread_mutex_t lock;                      /* of what follows; held for no system call */
     struct upload_mark *marks;
+    atomic_bool stopping;
 };
 
 /* ---- names (upload.c) ---- */
@@ -71,12 +72,14 @@ int upload_commit_file(const char *temp, const char *path, const char *dir, stru
 /* Opens, syncs and closes a file that another descriptor wrote. */
 int upload_sync_file(const char *path, struct err *e) MUST_CHECK;
 /* Adds bytes [from, to) of a file to h, giving the cached pages up behind itself. ERR_IO (also when
- * the file is shorter), ERR_NO_MEMORY. progress may be NULL. */
+ * the file is shorter), ERR_NO_MEMORY; ERR_NOT_READY: *stop was set, and UPLOAD_SYNC_BYTES were not
+ * the end. progress and stop may be NULL. */
 int upload_hash_range(int fd, uint64_t from, uint64_t to, struct blake3 *h,
-                      _Atomic uint64_t *progress, struct err *e) MUST_CHECK;
+                      _Atomic uint64_t *progress, const atomic_bool *stop,
+                      struct err *e) MUST_CHECK;
 /* Frees a large file's blocks step by step: nothing that large may go at once, it would hold up
  * everybody's syncs. */
-int upload_truncate_slowly(int fd, struct err *e) MUST_CHECK;
+int upload_truncate_slowly(int fd, const atomic_bool *stop, struct err *e) MUST_CHECK;
 
 /* ---- ID.info (upload_info.c) ---- */
 int upload_info_parse(struct slice json, struct upload_info *out, struct err *e) MUST_CHECK;

@@ -12,7 +12,8 @@
  * so. Their digest is judged at the end, as always. Where all of them are there, the saved offset
  * stays one byte below: that of a complete upload is never told.
  *
- * Power failure: every step can be taken again. Answers: every failure. */
+ * Power failure, and a stop of the process while a whole file is read: every step can be taken
+ * again. Answers: every failure. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -150,7 +151,7 @@ static int prove(struct upload *u, bool *proven, struct err *e)
     blake3_start(&hash);
     int r = distrust_cache(u, e);
     if (r == 0) {
-        r = upload_hash_range(u->fd, 0, u->info.size, &hash, NULL, e);
+        r = upload_hash_range(u->fd, 0, u->info.size, &hash, NULL, &u->us->stopping, e);
     }
     *proven = r == 0 && is_declared(u, &hash);
     if (*proven) {
@@ -181,7 +182,7 @@ static int read_again(struct upload *u, uint64_t size, struct err *e)
         r = distrust_cache(u, e);
     }
     if (r == 0) {
-        r = upload_hash_range(u->fd, 0, save_at, &hash, NULL, e);
+        r = upload_hash_range(u->fd, 0, save_at, &hash, NULL, &u->us->stopping, e);
     }
     if (r == 0) {
         save_point(u, save_at, &hash);
@@ -189,7 +190,7 @@ static int read_again(struct upload *u, uint64_t size, struct err *e)
         r = upload_state_commit_new(u, save_at, &hash, e);
     }
     if (r == 0 && complete) {
-        r = upload_hash_range(u->fd, save_at, u->info.size, &hash, NULL, e);
+        r = upload_hash_range(u->fd, save_at, u->info.size, &hash, NULL, &u->us->stopping, e);
         u->reread = true;
         u->complete_proven = r == 0 && is_declared(u, &hash);
     }
@@ -211,7 +212,7 @@ static int take_hash(struct upload *u, const struct upload_saved *saved, struct 
     }
     /* Another library's state: the offset holds, its hash is made anew. */
     blake3_start(&hash);
-    int r = upload_hash_range(u->fd, 0, saved->offset, &hash, NULL, e);
+    int r = upload_hash_range(u->fd, 0, saved->offset, &hash, NULL, &u->us->stopping, e);
     if (r == 0) {
         save_point(u, saved->offset, &hash);
     }

@@ -48,6 +48,14 @@ static int look(const char *path, struct os_stat *st, struct err *e)
     return r < 0 ? err_os(e, r, "stat", path) : 1;
 }
 
+static int look_for_receipt(struct uploads *us, const char *id, struct err *e)
+{
+    char path[UPLOADS_PATH_MAX];
+    struct os_stat st;
+    receipt_path(us, path, id);
+    return look(path, &st, e);
+}
+
 struct files {
     bool there[4]; /* ID, .info, .state, .gone */
     uint64_t length;
@@ -73,8 +81,7 @@ static int look_at_files(struct uploads *us, const char *id, struct files *f, st
             f->length = i == 0 ? st.size : f->length;
         }
     }
-    receipt_path(us, path, id);
-    int r = look(path, &st, e);
+    int r = look_for_receipt(us, id, e);
     f->receipt = r > 0;
     return r < 0 ? r : 0;
 }
@@ -113,8 +120,16 @@ static int round_see(void *ctx, const char *name)
         return 0;
     }
     struct upload_seen seen = {.id = id};
-    int r = look_at_files(round->us, id, &f, &e);
-    if (r == 0) {
+    /* The accepted ones stay, and come to be nearly all: one question each. */
+    int r = look_for_receipt(round->us, id, &e);
+    bool accepted = r == 1;
+    if (accepted) {
+        seen.kind = UPLOAD_ACCEPTED;
+        r = 0;
+    } else if (r == 0) {
+        r = look_at_files(round->us, id, &f, &e);
+    }
+    if (r == 0 && !accepted) {
         seen.length = f.length;
         seen.activity_ms = (int64_t)f.newest_ms;
         r = kind_of(round->us, id, &f, &seen, &e);
@@ -178,7 +193,7 @@ static int free_file(struct uploads *us, const char *id, struct err *e)
     if (fd < 0) {
         return err_os(e, fd, "open", path);
     }
-    int r = upload_truncate_slowly(fd, e);
+    int r = upload_truncate_slowly(fd, &us->stopping, e);
     (void)os_close(fd); /* it goes now */
     return r != 0 ? r : unlink_one(us, id, "", e);
 }
@@ -271,8 +286,15 @@ static bool is_part(const char *name, char id[UPLOAD_ID_LEN + 1])
 /* Parts without ID.info and without a receipt were told to nobody, or their removal was cut. */
 static int clean_part(struct cleaning *c, const char *id, struct err *e)
 {
+    char path[UPLOADS_PATH_MAX];
+    struct os_stat st;
     struct files f;
-    int r = look_at_files(c->us, id, &f, e);
+    upload_path(c->us, path, id, ".info");
+    int r = look(path, &st, e); /* nearly all have one: a start must not take long */
+    if (r != 0) {
+        return r < 0 ? r : 0;
+    }
+    r = look_at_files(c->us, id, &f, e);
     if (r != 0 || f.there[1] || f.receipt) {
         return r;
     }

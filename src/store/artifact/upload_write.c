@@ -26,7 +26,8 @@
 #include "store/artifact/upload_internal.h"
 
 /* Smaller uploads get no blocks ahead and no early write-back: their one sync does it all. */
-#define LARGE_BYTES UPLOAD_PIECE_BYTES
+#define LARGE_BYTES     UPLOAD_PIECE_BYTES
+#define AHEAD_BYTES_MIN (8u * UPLOAD_PIECE_BYTES)
 /* How far the write-back may trail: enough to keep the device busy. */
 #define TRAIL_BYTES (8u * UPLOAD_PIECE_BYTES)
 
@@ -65,6 +66,12 @@ int upload_roll_back_sync(struct upload *u, int code, struct err *e)
     u->complete_proven = false;
     atomic_store(&u->synced, u->saved);
     return code;
+}
+
+uint64_t upload_promised(const struct upload *u)
+{
+    uint64_t synced = atomic_load(&u->synced);
+    return synced < u->info.size ? synced : u->saved;
 }
 
 /* ---- syncing ---- */
@@ -174,7 +181,10 @@ static void reserve(struct upload *u, uint64_t to)
     }
     uint64_t from = u->reserved_to > u->written ? u->reserved_to : u->written;
     uint64_t left = u->info.size - from;
-    uint64_t n = left < UPLOAD_AHEAD_BYTES ? left : UPLOAD_AHEAD_BYTES;
+    /* No more than has come: many that begin and go no further must not fill the disk. */
+    uint64_t ahead = to < AHEAD_BYTES_MIN ? AHEAD_BYTES_MIN : to;
+    ahead = ahead < UPLOAD_AHEAD_BYTES ? ahead : UPLOAD_AHEAD_BYTES;
+    uint64_t n = left < ahead ? left : ahead;
     /* A hint; the write itself finds out about space. */
     (void)os_reserve(u->fd, from, n);
     u->reserved_to = from + n;

@@ -68,7 +68,7 @@ static int hash_file(struct artifact_run *a, int fd, uint64_t size, char hex[BLA
     r = 0;
     for (uint64_t at = 0; at < size && r == 0;) {
         uint64_t n = size - at < UPLOAD_PIECE_BYTES ? size - at : UPLOAD_PIECE_BYTES;
-        r = upload_hash_range(fd, at, at + n, &h, NULL, e);
+        r = upload_hash_range(fd, at, at + n, &h, NULL, NULL, e);
         at += n;
         a->out->bytes += r == 0 ? n : 0;
         a->hooks->progress(a->hooks->ctx, a->out->bytes, a->total);

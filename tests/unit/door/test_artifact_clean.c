@@ -146,6 +146,23 @@ static void test_a_client_that_keeps_asking_keeps_its_upload(void **state)
     kit_free(k);
 }
 
+/* What is told is what the cleaner goes by, also when a request brings nothing. */
+static void test_an_append_of_nothing_puts_nothing_off(void **state)
+{
+    struct kit *k = kit_new();
+    char date[HTTP_DATE_LEN + 1];
+    (void)state;
+    kit_create(k, TEXT);
+    assert_int_equal(kit_patch(k, 0, slice_of(text, 9)), 204);
+    http_date_text(date, (make_old(k) + 1800) * 1000);
+    assert_int_equal(kit_patch(k, 9, slice_of("", 0)), 204);
+    expect_header(k, "Upload-Offset", "9");
+    expect_header(k, "Upload-Expires", date);
+    cleaner_round(k->artifact);
+    assert_int_equal(kit_head(k), 404);
+    kit_free(k);
+}
+
 static void test_attempts_are_bounded(void **state)
 {
     struct attempts *t = calloc(1, sizeof *t);
@@ -245,6 +262,39 @@ static void test_the_thread_goes_round(void **state)
     kit_free(k);
 }
 
+/* Complete, unaccepted, and the disk does not give it back: nobody waits for it for ever. */
+static void test_what_cannot_be_read_expires(void **state)
+{
+    struct kit *k;
+    (void)state;
+    faults_install(NULL);
+    k = kit_new();
+    kit_create(k, TEXT);
+    put(k, "", TEXT);
+    faults_count_only(OS_CALL_pread, k->id);
+    faults_reset();
+    faults_arm(1, EIO, true, FAULT_ERROR);
+    /* Its description is read as well; a round that cannot tell what it is leaves it alone. */
+    cleaner_round(k->artifact);
+    (void)make_old(k);
+    cleaner_round(k->artifact);
+    assert_true(kit_exists(k, "uploads", ".info"));
+    faults_count_only(OS_CALL_drop_cache, k->id); /* before the bytes are read */
+    faults_reset();
+    faults_arm(1, EIO, true, FAULT_ERROR);
+    cleaner_round(k->artifact);
+    assert_int_equal(faults_fired(), 1);
+    faults_reset();
+    assert_int_equal(kit_head(k), 404);
+    kit_create(k, TEXT); /* one that can be read is accepted, however old it is */
+    put(k, "", TEXT);
+    (void)make_old(k);
+    cleaner_round(k->artifact);
+    expect_offset(k, TEXT.len, true);
+    kit_free(k);
+    faults_uninstall();
+}
+
 /* Holes 4 and 5: what fails is one upload's, and the next round's. */
 static void test_one_bad_file_stops_nothing(void **state)
 {
@@ -327,10 +377,12 @@ int main(void)
         cmocka_unit_test(test_what_is_in_time_stays_and_is_counted),
         cmocka_unit_test(test_stale_uploads_go_and_accepted_ones_stay),
         cmocka_unit_test(test_a_client_that_keeps_asking_keeps_its_upload),
+        cmocka_unit_test(test_an_append_of_nothing_puts_nothing_off),
         cmocka_unit_test(test_attempts_are_bounded),
         cmocka_unit_test(test_what_somebody_holds_stays),
         cmocka_unit_test(test_a_start_finishes_acceptances_and_clears_up),
         cmocka_unit_test(test_the_thread_goes_round),
+        cmocka_unit_test(test_what_cannot_be_read_expires),
         cmocka_unit_test(test_one_bad_file_stops_nothing),
         cmocka_unit_test(test_a_start_on_a_failing_disk),
     };

@@ -1,6 +1,6 @@
 /* test_artifact_live: uploads that are being written: what others hear of them, takeover, clients
- * that go or stall, the bound on writers, the server's end. Nothing here waits for time to pass:
- * the registry's patience is set so that a writer is silent at once, or never. */
+ * that go or stall, the server's end. Nothing here waits for time to pass: the registry's patience
+ * is set so that a writer is silent at once, or never. */
 #include "tests/unit/door/artifact_kit.h"
 
 #define NONE  ((struct slice){0})
@@ -19,13 +19,6 @@ static bool bytes_came(struct kit *k)
 {
     (void)k;
     return metric_get(METRIC_ARTIFACT_BYTES) >= bytes_wanted;
-}
-
-static bool one_writes(struct kit *k)
-{
-    struct artifact_status st;
-    artifact_get_status(k->artifact, &st);
-    return st.writers == 1;
 }
 
 static bool none_writes(struct kit *k)
@@ -246,50 +239,33 @@ static void test_the_servers_end_keeps_what_came(void **state)
     kit_free(k);
 }
 
-static void test_writers_are_bounded(void **state)
+/* All bytes are there while somebody tries to accept them: if that fails some are taken back, so
+ * that they are not told before. */
+static void test_what_an_acceptance_may_take_back_is_not_told(void **state)
 {
-    struct artifact_options options = kit_options();
-    char headers[2000];
+    struct kit *k = kit_new();
+    struct holder h = {.writer = false};
+    struct upload *u = NULL;
+    struct err e = {0};
+    char path[200];
     (void)state;
-    options.uploads_max = 1;
-    struct kit *k = kit_new_with(&options, NULL);
-    registry_set_patience(&k->artifact->registry, NEVER, NEVER);
     kit_create(k, TEXT);
-    int fd = kit_patch_begin(k, 0, TEXT.len);
-    kit_await(k, one_writes);
-    kit_create(k, TEXT); /* needs no writer */
-    expect_offset(k, 0, false);
-    assert_int_equal(kit_patch(k, 0, TEXT), 503);
-    expect_tus(k, 503, "UPLOADS_BUSY");
-    expect_header(k, "Retry-After", "1");
-    assert_int_equal(kit_ask(k, "POST", "/files", kit_creation(headers, TEXT, UPLOAD_TYPE), TEXT),
-                     503);
-    expect_tus(k, 503, "UPLOADS_BUSY");
-    (void)close(fd);
-    kit_await(k, none_writes);
-    assert_int_equal(kit_patch(k, 0, TEXT), 204);
-    kit_free(k);
-}
-
-/* HEAD is answered when no thread is to be had: a 5xx would cost its client everything. */
-static void test_without_threads_only_heads_are_answered(void **state)
-{
-    struct http_limits limits = http_limits_default;
-    struct artifact_options options = kit_options();
-    (void)state;
-    limits.threads_max = 1;
-    struct kit *k = kit_new_with(&options, &limits);
-    registry_set_patience(&k->artifact->registry, NEVER, NEVER);
-    kit_create(k, TEXT);
-    int fd = kit_patch_begin(k, 0, TEXT.len);
-    kit_await(k, one_writes);
-    expect_offset(k, 0, false);
-    assert_int_equal(kit_patch(k, 0, TEXT), 503);
-    expect_tus(k, 503, "UPLOADS_BUSY");
-    assert_int_equal(kit_receipt(k), 503);
-    expect_has(k->body, "\"error\":\"uploads_busy\"");
-    kit_send(fd, text, TEXT.len);
-    assert_int_equal(kit_receive(k, fd), 204);
+    assert_int_equal(kit_patch(k, 0, slice_of(text, 9)), 204);
+    kit_path(k, "uploads", "", path);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(text, 1, TEXT.len, f), TEXT.len);
+    assert_int_equal(fclose(f), 0);
+    memcpy(h.id, k->id, sizeof h.id);
+    assert_int_equal(registry_try(&k->artifact->registry, &h), 0);
+    registry_set_patience(&k->artifact->registry, 0, 0);
+    assert_int_equal(upload_open(k->artifact->uploads, slice_cstr(k->id), &u, &e), 0);
+    assert_int_equal(u->synced, TEXT.len);
+    registry_opened(&k->artifact->registry, &h, &u->info, upload_promised(u));
+    expect_offset(k, 9, false);
+    registry_leave(&k->artifact->registry, &h);
+    upload_close(u);
+    expect_offset(k, TEXT.len, true);
     kit_free(k);
 }
 
@@ -383,8 +359,7 @@ int main(void)
         cmocka_unit_test(test_blocks_ahead_go_back_before_a_successor_comes),
         cmocka_unit_test(test_a_client_that_stalls_hears_the_offset),
         cmocka_unit_test(test_the_servers_end_keeps_what_came),
-        cmocka_unit_test(test_writers_are_bounded),
-        cmocka_unit_test(test_without_threads_only_heads_are_answered),
+        cmocka_unit_test(test_what_an_acceptance_may_take_back_is_not_told),
         cmocka_unit_test(test_what_is_heard_of_other_holders),
         cmocka_unit_test(test_a_newcomer_waits_for_who_is_about_to_leave),
         cmocka_unit_test(test_expectations),

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "http/http.h"
+#include "http/conn.h"
 #include "os/os.h"
 
 static char folder[] = "/tmp/test_listen.XXXXXX";
@@ -24,6 +24,14 @@ static int unlink_gives;
 static int bind_gives;
 static int socket_gives;
 static int listen_gives;
+
+static uint64_t nofile_gives;
+
+static int fake_raise_nofile(uint64_t *limit)
+{
+    *limit = nofile_gives;
+    return 0;
+}
 
 static int fake_stat(const char *p, struct os_stat *st)
 {
@@ -220,6 +228,39 @@ static void test_leftover_that_cannot_be_removed(void **state)
     assert_int_equal(setup(state), 0);
 }
 
+/* What work on threads opens must not be what a journal needs for its next file. */
+static void test_few_descriptors_mean_few_threads(void **state)
+{
+    static const struct {
+        uint64_t limit;
+        unsigned connections_max, threads, fd_max;
+    } cases[] = {{1 << 20, 1024, 288, (1 << 20) - 256},
+                 {4096, 1024, 288, 3840},
+                 {2048, 1024, 163, 1792},
+                 {1024, 1024, 25, 768},
+                 {1024, 100, 143, 768},
+                 {16, 1024, 1, 12}};
+    struct os_table low = table;
+
+    low.raise_nofile = fake_raise_nofile;
+    http_free(*state);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct http_config config = {.limits = http_limits_default};
+
+        config.limits.connections_max = cases[i].connections_max;
+        nofile_gives = cases[i].limit;
+        os_install(&low);
+        *state = http_new(&config, NULL);
+        os_install(&table);
+        assert_non_null(*state);
+        assert_int_equal(((struct http_server *)*state)->config.limits.threads_max,
+                         cases[i].threads);
+        assert_int_equal(((struct http_server *)*state)->fd_max, cases[i].fd_max);
+        http_free(*state);
+    }
+    assert_int_equal(setup(state), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -230,6 +271,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_number_of_listeners_is_bounded, setup, teardown),
         cmocka_unit_test_setup_teardown(test_path_lengths, setup, teardown),
         cmocka_unit_test_setup_teardown(test_leftover_that_cannot_be_removed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_few_descriptors_mean_few_threads, setup, teardown),
     };
     int failed;
 

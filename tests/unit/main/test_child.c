@@ -16,6 +16,7 @@
 
 static struct {
     uint64_t now_ns;
+    uint64_t step_ns; /* that each look at the clock takes */
     int pipe_result;  /* negative: pipes fail */
     int spawn_result; /* negative: spawns fail */
     bool ended;       /* the child is a zombie, with this status */
@@ -27,6 +28,7 @@ static struct {
 
 static uint64_t fake_clock(void)
 {
+    fake.now_ns += fake.step_ns;
     return fake.now_ns;
 }
 
@@ -42,7 +44,9 @@ static int fake_pipe(int fds[2])
 
 static int fake_close(int fd)
 {
-    assert_true(fd == 1000 || fd == 1001);
+    if (fd != 1000 && fd != 1001) {
+        return os_real.close(fd); /* what child_end sleeps with */
+    }
     assert_true(fake.open_fds > 0);
     fake.open_fds--;
     return 0;
@@ -214,10 +218,28 @@ static void test_what_will_not_stop(void **state)
     assert_int_equal(fake.kills, 0);
     pass_ms(1);
     pass_ms(1);
+    assert_int_equal(fake.kills, 1);
+    pass_ms(1000);
     assert_int_equal(fake.kills, 2);
     end_with(9);
     assert_int_equal(child.state, CHILD_STOPPED);
     assert_int_equal(fake.open_fds, 0);
+}
+
+/* A process that hangs in the kernel must not keep us, nor fill the log. */
+static void test_what_cannot_be_killed(void **state)
+{
+    uint64_t begun_ns;
+
+    (void)state;
+    child_tick(&child);
+    begun_ns = fake.now_ns;
+    fake.step_ns = 200 * (uint64_t)MS;
+    child_end(&child);
+    assert_int_equal(child.state, CHILD_STOPPING);
+    assert_in_range(fake.kills, 3, CHILD_GIVE_UP_MS / 1000 + 1);
+    assert_in_range((fake.now_ns - begun_ns) / MS, CHILD_STOP_MS + CHILD_GIVE_UP_MS,
+                    CHILD_STOP_MS + CHILD_GIVE_UP_MS + 1000);
 }
 
 static void test_reaped_by_somebody_else(void **state)
@@ -293,6 +315,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_what_will_not_start, setup, teardown),
         cmocka_unit_test_setup_teardown(test_stop_while_paused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_what_will_not_stop, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_what_cannot_be_killed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reaped_by_somebody_else, setup, teardown),
         cmocka_unit_test_setup_teardown(test_names, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_real_child, setup, teardown),

@@ -285,6 +285,14 @@ static void test_backoff(void **state)
     assert_int_equal(deliver_backoff_ms(1, 4000000000u), 3600000);
 }
 
+static void test_scans_leave_time(void **state)
+{
+    (void)state;
+    assert_true(deliver_scan_due_ns(105, 100, 101) == 111);
+    assert_true(deliver_scan_due_ns(105, 100, 100) == 105);
+    assert_true(deliver_scan_due_ns(1000000, 100, 7000) == 1000000);
+}
+
 static void test_shown(void **state)
 {
     static char longest[5000];
@@ -311,6 +319,7 @@ int main(void)
         T(test_each_call_fails),
         T(test_the_end_at_each_look),
         cmocka_unit_test(test_backoff),
+        cmocka_unit_test(test_scans_leave_time),
         cmocka_unit_test(test_shown),
     };
 

@@ -198,6 +198,7 @@ static void test_place(void **state)
     assert_int_equal(rmdir(place), 0);
     send_is(ARTIFACT_RETRY);
     assert_non_null(strstr(verdict.text, "is not there"));
+    assert_true(verdict.place);
     assert_false(exists(place));
     verify_is(ARTIFACT_RETRY);
     write_file(place, "x", 1);
@@ -267,6 +268,27 @@ static void test_folder_is_a_file(void **state)
     write_file(there(""), "x", 1);
     send_is(ARTIFACT_PARKED);
     assert_true(holds(there(""), "x", 1));
+}
+
+/* A link in the folder's place leads elsewhere, where nothing may be written or counted. */
+static void test_folder_is_a_link(void **state)
+{
+    char elsewhere[100], name[130];
+
+    (void)state;
+    snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", dir);
+    assert_int_equal(mkdir(elsewhere, 0700), 0);
+    assert_int_equal(symlink(elsewhere, there("")), 0);
+    other_is_kept(there(""), NULL);
+    assert_int_equal(rmdir(elsewhere), 0); /* nothing is in it */
+    other_is_kept(there(""), NULL);        /* it leads nowhere */
+    assert_int_equal(unlink(there("")), 0);
+    send_is(ARTIFACT_SENT);
+    assert_int_equal(rename(there(""), elsewhere), 0);
+    assert_int_equal(symlink(elsewhere, there("")), 0);
+    verify_is(ARTIFACT_PARKED);
+    snprintf(name, sizeof name, "%s/data.bin", elsewhere);
+    assert_true(holds(name, large, LARGE));
 }
 
 static void test_local_bytes(void **state)
@@ -464,6 +486,7 @@ int main(void)
         T(test_place_too_long),
         T(test_other_files),
         T(test_folder_is_a_file),
+        T(test_folder_is_a_link),
         T(test_local_bytes),
         T(test_leftovers),
         T(test_stopping),

@@ -136,7 +136,69 @@ static void test_turns(void **state)
     assert_int_equal(work.attempts, 0);
 }
 
+/* What it costs to find the next work: never the backlog. */
+static void find_is_cheap(void)
+{
+    static const enum index_statement finders[] = {INDEX_BUILD_PROJECT, INDEX_SEND_PROJECT,
+                                                   INDEX_BUILD_HEAD, INDEX_SEND_HEAD};
+    char after[UPLOAD_PROJECT_MAX + 1] = "";
+
+    for (size_t i = 0; i < sizeof finders / sizeof *finders; i++) {
+        (void)sqlite3_stmt_status(ix->st[finders[i]], SQLITE_STMTSTATUS_VM_STEP, 1);
+    }
+    done(delivery_index_next(ix, NOW_MS, after, &work, &e));
+    assert_int_not_equal(work.task, DELIVERY_NOTHING);
+    for (size_t i = 0; i < sizeof finders / sizeof *finders; i++) {
+        struct sqlite3_stmt *st = ix->st[finders[i]];
+        assert_int_equal(sqlite3_stmt_status(st, SQLITE_STMTSTATUS_SORT, 0), 0);
+        assert_in_range(sqlite3_stmt_status(st, SQLITE_STMTSTATUS_VM_STEP, 0), 1, 100);
+    }
+}
+
+static void test_a_backlog_costs_nothing(void **state)
+{
+    (void)state;
+    for (unsigned n = 1; n <= 300; n++) {
+        add("a", n, NOW - n);
+    }
+    find_is_cheap();
+    for (unsigned n = 1; n <= 299; n++) {
+        seal("a", n, NOW_MS);
+    }
+    find_is_cheap();
+}
+
 /* What waits holds nobody up, and its due time is what the caller may wait for. */
+/* Whose place is not there is asked again when the hold is over, and builds meanwhile. */
+static void test_a_project_is_held(void **state)
+{
+    char after[UPLOAD_PROJECT_MAX + 1] = "", name[16];
+
+    (void)state;
+    add("a", 1, NOW - 9);
+    add("a", 2, NOW - 8);
+    seal("a", 1, NOW_MS - 9000);
+    delivery_index_hold(ix, "a", NOW_MS + 1000);
+    next_is(after, DELIVERY_BUILD, "a", 2);
+    seal("a", 2, NOW_MS - 8000);
+    done(delivery_index_next(ix, NOW_MS, after, &work, &e));
+    assert_int_equal(work.task, DELIVERY_NOTHING);
+    assert_true(work.due_ms == NOW_MS + 1000);
+    done(delivery_index_next(ix, NOW_MS + 1000, after, &work, &e));
+    assert_int_equal(work.task, DELIVERY_SEND);
+    delivery_index_hold(ix, "a", NOW_MS - 1); /* again, and over */
+    next_is(after, DELIVERY_SEND, "a", 1);
+    delivery_index_hold(ix, "a", NOW_MS + 1000);
+    for (unsigned i = 1; i < DELIVERY_HOLDS_MAX; i++) {
+        snprintf(name, sizeof name, "b%u", i);
+        delivery_index_hold(ix, name, NOW_MS + 2000);
+    }
+    done(delivery_index_next(ix, NOW_MS, after, &work, &e));
+    assert_int_equal(work.task, DELIVERY_NOTHING);
+    delivery_index_hold(ix, "one too many", NOW_MS + 2000);
+    next_is(after, DELIVERY_SEND, "a", 1);
+}
+
 static void test_due_times(void **state)
 {
     char after[UPLOAD_PROJECT_MAX + 1] = "";
@@ -351,6 +413,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(test_nothing),
         T(test_turns),
+        T(test_a_backlog_costs_nothing),
+        T(test_a_project_is_held),
         T(test_due_times),
         T(test_steps_out_of_order),
         T(test_restart),

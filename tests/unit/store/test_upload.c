@@ -1,5 +1,6 @@
 /* The upload store's way of success, on a real disk: files, receipts, requests of all sizes; and
  * the one refusal that is an answer, wrong bytes. */
+#include "store/artifact/upload_internal.h"
 #include "upload_kit.h"
 
 #define SIZE 100000u
@@ -256,9 +257,95 @@ static void test_wrong_bytes_are_refused(void **state)
         assert_int_equal(upload_sync(u, &kit_err), ERR_GONE);
         upload_close(u);
         check_refused(&info, right.checksum);
-        kit_restart(KIT_ISSUER); /* not only in memory */
+        assert_null(kit_us->marks); /* strangers can have any number refused */
+        kit_restart(KIT_ISSUER);    /* not only in memory */
         check_refused(&info, right.checksum);
     }
+}
+
+/* Nobody waits for the reading of a large file when the process is to end; nothing is lost by that,
+ * and what is small is finished all the same. */
+static void test_a_stop_ends_long_readings(void **state)
+{
+    (void)state;
+    size_t size = UPLOAD_SYNC_BYTES + 2 * UPLOAD_PIECE_BYTES;
+    unsigned char *large = malloc(size);
+    struct upload_info info;
+    struct upload *u;
+    struct receipt receipt;
+    assert_non_null(large);
+    kit_fill(large, size, 5);
+    kit_create(&info, large, size);
+    kit_send(info.id, large, 1000);
+    u = kit_open(info.id);
+    assert_int_equal(upload_write(u, large + 1000, size - 1000, NULL, &kit_err), 0);
+    uploads_set_stopping(kit_us, true);
+    assert_int_equal(upload_accept(u, &receipt, NULL, &kit_err), ERR_NOT_READY);
+    upload_close(u);
+    assert_int_equal(upload_open(kit_us, slice_cstr(info.id), &u, &kit_err), ERR_NOT_READY);
+    assert_int_equal(upload_remove(kit_us, slice_cstr(info.id), &kit_err), ERR_NOT_READY);
+    assert_int_equal(kit_length(kit_path("uploads", info.id, "")), size);
+    assert_int_equal(unlink(kit_path("uploads", info.id, ".gone")), 0); /* of the removal */
+    kit_create(&info, large, 2000);
+    kit_send(info.id, large, 1000);
+    assert_int_equal(kit_finish(info.id, large, &receipt), 0);
+    free(large);
+}
+
+/* The same, taken up again. */
+static void test_what_a_stop_left_is_finished(void **state)
+{
+    (void)state;
+    size_t size = UPLOAD_SYNC_BYTES + 2 * UPLOAD_PIECE_BYTES;
+    unsigned char *large = malloc(size);
+    struct upload_info info;
+    struct receipt receipt;
+    assert_non_null(large);
+    kit_fill(large, size, 6);
+    kit_create(&info, large, size);
+    kit_send(info.id, large, 1000);
+    uploads_set_stopping(kit_us, true);
+    assert_int_equal(kit_finish(info.id, large, &receipt), ERR_NOT_READY);
+    kit_restart(KIT_ISSUER);
+    assert_int_equal(kit_offset(info.id), size);
+    assert_int_equal(kit_finish(info.id, large, &receipt), 0);
+    free(large);
+}
+
+static uint64_t reserved_to;
+
+static int count_reserve(int fd, uint64_t offset, uint64_t n)
+{
+    (void)fd;
+    assert_true(offset <= reserved_to); /* without a gap */
+    reserved_to = offset + n;
+    return 0;
+}
+
+/* Blocks ahead are no more than what has come: a gigabyte that is declared costs nothing. */
+static void test_blocks_ahead_grow_with_what_came(void **state)
+{
+    (void)state;
+    struct os_table table = os_real;
+    struct upload_info info;
+    unsigned char *piece = malloc(UPLOAD_PIECE_BYTES);
+    assert_non_null(piece);
+    kit_fill(piece, UPLOAD_PIECE_BYTES, 3);
+    kit_declare(&info, piece, UPLOAD_PIECE_BYTES);
+    info.size = UINT64_C(1) << 30;
+    table.reserve = count_reserve;
+    reserved_to = 0;
+    os_install(&table);
+    assert_int_equal(upload_create(kit_us, &info, true, &kit_err), 0);
+    struct upload *u = kit_open(info.id);
+    for (uint64_t n = 1; n <= 40; n++) {
+        uint64_t came = n * UPLOAD_PIECE_BYTES;
+        assert_int_equal(upload_write(u, piece, UPLOAD_PIECE_BYTES, NULL, &kit_err), 0);
+        assert_true(reserved_to >= came);
+        assert_true(reserved_to <= 2 * came + 8 * UPLOAD_PIECE_BYTES);
+    }
+    upload_close(u);
+    free(piece);
 }
 
 /* A large one: the state is saved on the way, an end without a sync costs what is behind it. */
@@ -308,6 +395,9 @@ int main(void)
         KIT_TEST(test_what_is_not_synced_is_cut),
         KIT_TEST(test_a_receipt_never_changes),
         KIT_TEST(test_wrong_bytes_are_refused),
+        KIT_TEST(test_blocks_ahead_grow_with_what_came),
+        KIT_TEST(test_a_stop_ends_long_readings),
+        KIT_TEST(test_what_a_stop_left_is_finished),
         KIT_TEST(test_a_large_upload_is_synced_on_its_way),
     };
     return cmocka_run_group_tests(tests, fill, NULL);

@@ -146,6 +146,26 @@ static void test_a_failed_look_leaves_one_out(void **state)
     faults_uninstall();
 }
 
+/* The accepted ones stay for good: of each a round asks one thing, and a start one a name. */
+static void test_accepted_uploads_cost_little(void **state)
+{
+    (void)state;
+    struct seen seen = {0};
+    struct all a;
+    unsigned count;
+    make_all(&a);
+    faults_install(NULL);
+    faults_count_only(OS_CALL_ANY, a.accepted.id);
+    faults_reset();
+    assert_int_equal(uploads_scan(kit_us, note, &seen, &kit_err), 0);
+    assert_int_equal(find(&seen, a.accepted.id)->kind, UPLOAD_ACCEPTED);
+    assert_int_equal(faults_count(), 1);
+    faults_reset();
+    assert_int_equal(uploads_clean(kit_us, &count, &kit_err), 0);
+    assert_in_range(faults_count(), 1, 3); /* ID, .state, .gone */
+    faults_uninstall();
+}
+
 static void check_removed(const struct upload_info *info)
 {
     static const char *const suffixes[] = {"", ".info", ".state", ".gone"};
@@ -366,6 +386,7 @@ int main(void)
         KIT_TEST(test_activity_is_the_newest_change),
         KIT_TEST(test_a_round_can_be_ended),
         KIT_TEST(test_a_failed_look_leaves_one_out),
+        KIT_TEST(test_accepted_uploads_cost_little),
         KIT_TEST(test_removal),
         KIT_TEST(test_a_removal_that_is_cut_is_taken_up),
         KIT_TEST(test_removal_on_a_full_disk),
