@@ -5,7 +5,8 @@
  * as long as declared and has no receipt is accepted; one without a receipt whose time is over is
  * removed, also one as long as declared that the disk does not give back, and so are bytes without
  * a description. Never one that somebody holds. What fails is
- * logged and stops nothing else: the next round tries again.
+ * logged and stops nothing else: the next round tries again. An upload's time begins anew when the
+ * server starts, and when the clock jumps ahead.
  *
  * Power failure: removal is begun again by the next round; a removed upload has no receipt, so
  * nothing that was promised goes with it. */
@@ -20,9 +21,10 @@
 #include "door/artifact/internal.h"
 #include "os/os.h"
 
-#define ROUND_MS_MAX 60000
-#define ROUND_MS_MIN 1000
-#define PATH_MAX_    4300
+#define ROUND_MS_MAX  60000
+#define ROUND_MS_MIN  1000
+#define CLOCK_JUMP_MS 60000
+#define PATH_MAX_     4300
 
 struct round {
     struct artifact *a;
@@ -62,9 +64,23 @@ int64_t cleaner_activity_ms(struct artifact *a, const char *id)
     return newest > 0 && attempt > newest ? attempt : newest;
 }
 
+/* While we were away nobody could send, and a clock that is set ahead is nobody's silence: every
+ * upload gets its whole time anew. */
+static void look_at_clock(struct cleaner *c)
+{
+    int64_t now_ms = (int64_t)os_clock_real_ms();
+    int64_t ahead_ms = now_ms - (int64_t)(os_clock_mono_ns() / 1000000);
+    if (!c->clock_seen || ahead_ms - c->ahead_ms > CLOCK_JUMP_MS) {
+        c->anew_ms = now_ms;
+    }
+    c->clock_seen = true;
+    c->ahead_ms = ahead_ms;
+}
+
 static bool is_over(const struct artifact *a, int64_t activity_ms)
 {
-    return expires_from(a, activity_ms) <= (int64_t)os_clock_real_ms();
+    int64_t from_ms = activity_ms > a->cleaner.anew_ms ? activity_ms : a->cleaner.anew_ms;
+    return expires_from(a, from_ms) <= (int64_t)os_clock_real_ms();
 }
 
 static struct holder holder_of(const char *id)
@@ -222,6 +238,7 @@ static void *run(void *ctx)
 {
     struct artifact *a = ctx;
     do {
+        look_at_clock(&a->cleaner);
         cleaner_round(a);
     } while (!wait_round(a));
     return NULL;

@@ -20,6 +20,10 @@ struct cleaner {
     pthread_mutex_t lock; /* of stop; no other is taken under it */
     pthread_cond_t wake;
     bool running, stop;
+    /* The thread's: when everybody's time began anew (Unix time; 0: never), and by how much the
+     * clock is ahead of the monotonic one. */
+    int64_t anew_ms, ahead_ms;
+    bool clock_seen;
     /* Of the last round. */
     _Atomic uint64_t partial_uploads, partial_bytes;
     atomic_bool scanned;

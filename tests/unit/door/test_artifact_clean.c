@@ -262,6 +262,21 @@ static void test_the_thread_goes_round(void **state)
     kit_free(k);
 }
 
+/* While the server was away nobody could send: old uploads get their whole time anew. */
+static void test_a_start_gives_the_whole_time_anew(void **state)
+{
+    struct kit *k = kit_new();
+    struct err e = {0};
+    (void)state;
+    kit_create(k, TEXT);
+    (void)make_old(k);
+    assert_int_equal(artifact_start(k->artifact, k->server, &e), 0);
+    kit_await(k, has_scanned);
+    assert_true(kit_exists(k, "uploads", ".info"));
+    artifact_stop(k->artifact);
+    kit_free(k);
+}
+
 /* Complete, unaccepted, and the disk does not give it back: nobody waits for it for ever. */
 static void test_what_cannot_be_read_expires(void **state)
 {
@@ -382,6 +397,7 @@ int main(void)
         cmocka_unit_test(test_what_somebody_holds_stays),
         cmocka_unit_test(test_a_start_finishes_acceptances_and_clears_up),
         cmocka_unit_test(test_the_thread_goes_round),
+        cmocka_unit_test(test_a_start_gives_the_whole_time_anew),
         cmocka_unit_test(test_what_cannot_be_read_expires),
         cmocka_unit_test(test_one_bad_file_stops_nothing),
         cmocka_unit_test(test_a_start_on_a_failing_disk),
