@@ -158,7 +158,7 @@ static bool check_life(struct akit *k, struct akit_life *l)
 static int count_seen(void *ctx, const struct upload_seen *seen)
 {
     ensure(upload_id_ok(slice_cstr(seen->id)));
-    ensure(seen->kind == UPLOAD_BROKEN || seen->activity_ms > 0);
+    ensure(seen->kind == UPLOAD_BROKEN || seen->kind == UPLOAD_ACCEPTED || seen->activity_ms > 0);
     *(unsigned *)ctx += 1;
     return 0;
 }
