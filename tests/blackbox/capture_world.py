@@ -213,6 +213,14 @@ class Ledger:
         return [event for event in self.events.values() if event.acked]
 
 
+def program(pid):
+    """The name of what the process runs, None once it has ended."""
+    try:
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+    except OSError:
+        return None
+
+
 class Capture:
     """A server with projects, and what is believed about them."""
 
@@ -289,7 +297,7 @@ class Capture:
         for task in os.listdir(f"/proc/{self.server.process.pid}/task"):
             with open(f"/proc/{self.server.process.pid}/task/{task}/children", encoding="ascii") as file:
                 for pid in map(int, file.read().split()):
-                    if is_alive(pid):
+                    if is_alive(pid) and program(pid) == "tallyman-engine":
                         return pid
         return None
 
