@@ -213,6 +213,14 @@ class Ledger:
         return [event for event in self.events.values() if event.acked]
 
 
+def children(pid):
+    found = []
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as file:
+            found += map(int, file.read().split())
+    return found
+
+
 def program(pid):
     """The name of what the process runs, None once it has ended."""
     try:
@@ -294,12 +302,8 @@ class Capture:
 
     def engine_pid(self):
         """The engine that this server runs now, or None."""
-        for task in os.listdir(f"/proc/{self.server.process.pid}/task"):
-            with open(f"/proc/{self.server.process.pid}/task/{task}/children", encoding="ascii") as file:
-                for pid in map(int, file.read().split()):
-                    if is_alive(pid) and program(pid) == "tallyman-engine":
-                        return pid
-        return None
+        engines = (pid for pid in children(self.server.process.pid) if is_alive(pid) and program(pid) == "tallyman-engine")
+        return next(engines, None)
 
     # ---- the oracle ----
 

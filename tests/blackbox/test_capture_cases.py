@@ -18,7 +18,7 @@ import pytest
 
 from capture_kit import (JSON, Door, Project, assert_sound, b64, basic, drain, environment, packed, quote, rfc3339, seconds_of,
                          serving, wait)
-from capture_world import Far
+from capture_world import Far, children, wait_gone
 from conftest import tallyman, verify
 from fake_clickhouse import DROP_AFTER_COMMIT, Answer, Error, FakeClickHouse, Hang, first, script
 from world import SANITIZED
@@ -641,7 +641,10 @@ def test_c32_a_bad_configuration_touches_nothing(make_server, workdir):
         door = delivering(make_server, far)
         project = door.project()
         assert project.native([{"event": "e", "properties": {"n": n}} for n in range(50)]).status == 200
+        beside = children(door.server.process.pid)
         door.server.kill()
+        for pid in beside:  # the deliverer sees its parent's end and leaves
+            wait_gone(pid)
 
         def state():
             return {p.name: (p.stat().st_mtime_ns, hashlib.sha256(p.read_bytes()).hexdigest())
