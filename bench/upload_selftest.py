@@ -60,15 +60,17 @@ class Store:
         self.lock = threading.Lock()
         self.ids = itertools.count(1)
         self.accepted = 0
+        self.done = []  # ids that were told
+        self.doubled = False
         self.declared = {}
 
     def create(self, metadata):
         words = dict(pair.split(" ") for pair in metadata.split(","))
         with self.lock:
-            number = next(self.ids)
-            if self.fault == "same id" and number == FAULT_AT:
-                number -= 1
-            object_id = f"{number:032x}"
+            object_id = f"{next(self.ids):032x}"
+            if self.fault == "same id" and self.done and not self.doubled:
+                # Of one that is over, or its own receipt would be wrong as well.
+                object_id, self.doubled = self.done[0], True
             self.declared[object_id] = base64.b64decode(words["checksum"]).decode()
             return object_id
 
@@ -81,6 +83,7 @@ class Store:
             self.accepted += 1
             hit = self.accepted == FAULT_AT
             self.write(object_id, dict(receipt), hit)
+            self.done.append(object_id)
         if hit:
             self.spoil(receipt)
         return receipt, hit
