@@ -1,5 +1,7 @@
 """What a start refuses, in which words, and that it leaves the place as it was; and what it mends."""
 import fcntl
+import pathlib
+import re
 import signal
 import socket
 
@@ -205,3 +207,12 @@ def test_readonly_checks_touch_nothing(workdir):
     assert tallyman("serve", "--data", str(workdir / "none"), "--print-config", timeout=20).returncode == 0
     assert tallyman("verify", "--data", str(workdir / "none"), timeout=20).returncode == 1
     assert not (workdir / "none").exists()
+
+
+def test_the_example_configuration_is_good():
+    """And says what spec/artifacts.md wants it to: room for the largest file is left free."""
+    example = pathlib.Path(__file__).parents[2] / "examples" / "tallyman.json"
+    done = tallyman("serve", "--config", str(example), "--print-config", timeout=20)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"\bmin_free_bytes\b.*(100GiB|107374182400)", done.stdout), done.stdout
+    assert "https://tally.example" in done.stdout
