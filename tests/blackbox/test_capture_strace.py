@@ -76,7 +76,7 @@ def check_order(trace):
     """Every answer that names an event left after a sync of the log that holds it had returned. (answers, events named, syncs)"""
     logs, writes, syncs, answers, named = set(), {}, [], 0, 0
     for call in parse(trace):
-        if call.name == "openat" and "tallyman.sqlite-wal" in call.args and call.result >= 0:
+        if call.name == "openat" and "tallyman.sqlite-wal" in call.args and call.result is not None and call.result >= 0:
             logs.add(call.result)
         elif call.name == "pwrite64" and call.fd in logs:
             for uuid in QUOTED.findall(call.args):

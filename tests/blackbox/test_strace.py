@@ -416,7 +416,7 @@ def steps_of(calls, journal):
     """What a thread did to the journal's files, in words."""
     names, steps, trimmed = {}, [], None  # names: descriptor -> path, as this thread opened it
     for call in calls:
-        if call.name == "openat" and call.result >= 0:
+        if call.name == "openat" and call.result is not None and call.result >= 0:
             names[call.result] = re.search(r'"([^"]*)"', call.args)[1]
             if names[call.result].endswith(("tail.next", "tail.ndjson")):
                 steps.append("open " + os.path.basename(names[call.result]))
