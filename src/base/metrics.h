@@ -58,6 +58,8 @@
     X(JOURNAL_NO_SPACE, "tallyman_journal_no_space", "gauge", "1 while intake waits for space.")   \
     X(JOURNAL_CLOCK_AHEAD_MS, "tallyman_journal_clock_ahead_ms", "gauge",                          \
       "How far the last event id's time is ahead of the clock.")                                   \
+    X(JOURNAL_CORRUPT_READS, "tallyman_journal_corrupt_reads_total", "counter",                    \
+      "Reads of a generation refused because its bytes do not have their checksum.")               \
     X(INDEX_RUNS, "tallyman_index_runs", "gauge", "Sorted runs of batch keys.")                    \
     X(INDEX_FAILURES, "tallyman_index_failures_total", "counter",                                  \
       "Index files that could not be written or read; they are rebuilt.")                          \

@@ -10,6 +10,7 @@
 #include <pthread.h>
 
 #include "base/buf.h"
+#include "journal/bytes.h"
 #include "journal/index.h"
 #include "journal/journal.h"
 #include "journal/layout.h"
@@ -24,8 +25,14 @@ struct generation {
     uint64_t bytes;    /* [lock] committed bytes */
     uint64_t events;   /* [lock] */
     bool tail;         /* [lock] */
-    int fd;            /* [lock] -1: not open; the tail's is always open */
-    unsigned users;    /* [lock] readers holding fd */
+    int fd;            /* the tail's, for writing; -1 for a closed one */
+    /* [lock] open while somebody holds it; the tail's always is. Who holds another one than this
+     * one goes on with it. */
+    struct bytes_file *file;
+    /* [lock] of a closed one, from its summary; NULL: not known (yet). They stay where they are
+     * until the journal is closed. */
+    uint32_t *block_crcs;
+    uint32_t block_count;
 };
 
 struct journal {
@@ -80,9 +87,11 @@ void journal_set_no_space(struct journal *j, bool on, const char *cause);
 /* A new generation behind the others; it becomes the last, and readers may come at once. fd: of the
  * tail, -1 for a closed one. NULL without memory. */
 struct generation *journal_add_generation(struct journal *j, int fd);
-/* Descriptor of a generation for reading; negative ERR_ when it cannot be opened. Any thread. */
-int journal_hold(struct journal *j, struct generation *g, struct err *e) MUST_CHECK;
-void journal_release(struct journal *j, struct generation *g);
+/* A generation's bytes for reading (bytes_start), until they are released. ERR_ when it cannot be
+ * opened. Any thread. */
+int journal_hold(struct journal *j, struct generation *g, struct bytes_file **out,
+                 struct err *e) MUST_CHECK;
+void journal_release(struct journal *j, struct generation *g, struct bytes_file *file);
 void journal_refresh_metrics(struct journal *j);
 
 /* recover.c: proves the tail's content, sets frontier, keys and streams, and makes the file ready

@@ -3,7 +3,6 @@
 #include "base/ensure.h"
 #include "journal/internal.h"
 #include "journal/line.h"
-#include "os/os.h"
 
 void journal_fingerprint(struct slice source, struct slice batch_id, uint8_t out[16])
 {
@@ -46,14 +45,18 @@ static int fetch(struct journal *j, const struct index_key *key, uint64_t from, 
         return err_set(e, ERR_CORRUPT, "the index names a generation that is not there");
     }
     struct generation *g = j->generations[key->generation];
-    int fd = journal_hold(j, g, e);
-    if (fd < 0) {
-        return fd;
+    struct bytes_file *file;
+    struct bytes_reader bytes;
+    int r = journal_hold(j, g, &file, e);
+    if (r != 0) {
+        return r;
     }
-    int64_t got = os_pread_full(fd, j->lookup.ptr, n, at);
-    journal_release(j, g);
+    bytes_start(&bytes, file);
+    int64_t got = bytes_read(&bytes, j->lookup.ptr, n, at, e);
+    bytes_stop(&bytes);
+    journal_release(j, g, file);
     if (got < 0) {
-        return err_os(e, (int)got, "read", "a stored batch");
+        return (int)got;
     }
     if ((size_t)got != n) {
         return err_set_at(e, ERR_CORRUPT, at, "a stored batch ends too early");

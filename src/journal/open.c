@@ -218,9 +218,10 @@ static int rebuild(struct journal *j, struct generation *g, bool with_keys, stru
     if (g->bytes > UINT32_MAX) {
         return err_set(e, ERR_UNSUPPORTED, "closed generation %u is larger than 4 GiB", g->ordinal);
     }
-    int fd = journal_hold(j, g, e);
-    if (fd < 0) {
-        return fd;
+    struct bytes_file *file;
+    int r = journal_hold(j, g, &file, e);
+    if (r != 0) {
+        return r;
     }
     struct scan s;
     struct scan_batch b = {0};
@@ -229,9 +230,9 @@ static int rebuild(struct journal *j, struct generation *g, bool with_keys, stru
                                 .first_id = g->first_id,
                                 .last_id = g->last_id};
     struct err why = {0};
-    int r;
     log_line(LOG_INFO, "journal", "rebuilding the index of generation %u", g->ordinal);
-    scan_start(&s, fd, g->bytes, j->frontier.empty ? NULL : &j->frontier.last_id, j->frontier.head);
+    scan_start_file(&s, file, g->bytes, j->frontier.empty ? NULL : &j->frontier.last_id,
+                    j->frontier.head);
     while ((r = scan_next(&s, &b, journal_count_line, j, &why)) == 1) {
         streams_keep(j->streams);
         sum.batches++;
@@ -263,7 +264,7 @@ static int rebuild(struct journal *j, struct generation *g, bool with_keys, stru
         g->last_id = r == 0 ? g->last_id : s.last_id;
     }
     scan_stop(&s);
-    journal_release(j, g);
+    journal_release(j, g, file);
     if (r != 0) {
         g->bytes = proven;
         j->bytes += proven;
@@ -385,11 +386,11 @@ static void free_journal(struct journal *j)
     }
     streams_free(j->streams);
     for (uint32_t i = 0; i < j->generation_count; i++) {
-        ensure(j->generations[i]->users == 0);
-        if (j->generations[i]->fd >= 0) {
-            (void)os_close(j->generations[i]->fd);
-        }
-        free(j->generations[i]);
+        struct generation *g = j->generations[i];
+        ensure(g->file == NULL || (g->tail && g->file->users == 1));
+        bytes_file_close(g->file);
+        free(g->block_crcs);
+        free(g);
     }
     free(j->generations);
     free(j->staged);

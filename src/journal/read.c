@@ -6,13 +6,11 @@
  * reading: nothing is skipped. */
 #include "journal/read.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 #include "base/ensure.h"
 #include "journal/internal.h"
 #include "journal/scan.h"
-#include "os/os.h"
 
 #define WINDOW         (256u << 10)
 #define SEEK_PIECE     (8u << 10)
@@ -30,8 +28,9 @@ struct journal_reader {
     bool done;
     uint32_t generation;
     uint64_t offset;
-    struct generation *held; /* its descriptor is ours to use */
-    int fd;
+    struct generation *held; /* its file is ours to read */
+    struct bytes_file *file;
+    struct bytes_reader bytes;
     struct buf window;
     uint64_t window_offset;
     size_t next;  /* of the next line in the window */
@@ -63,7 +62,8 @@ static uint64_t generation_limit(const struct journal_reader *r, const struct ge
 static void let_go(struct journal_reader *r)
 {
     if (r->held != NULL) {
-        journal_release(r->j, r->held);
+        bytes_stop(&r->bytes);
+        journal_release(r->j, r->held, r->file);
         r->held = NULL;
     }
 }
@@ -76,12 +76,12 @@ static int hold(struct journal_reader *r, uint32_t n, struct err *e)
     let_go(r);
     struct generation *g = generation_at(r->j, n);
     ensure(g != NULL);
-    int fd = journal_hold(r->j, g, e);
-    if (fd < 0) {
-        return fd;
+    int code = journal_hold(r->j, g, &r->file, e);
+    if (code != 0) {
+        return code;
     }
+    bytes_start(&r->bytes, r->file);
     r->held = g;
-    r->fd = fd;
     return 0;
 }
 
@@ -145,9 +145,9 @@ static int fill_line(struct journal_reader *r, uint64_t limit, size_t *len, stru
         if (!buf_reserve(&r->window, (size_t)want)) {
             return err_set(e, ERR_NO_MEMORY, "no memory for a line");
         }
-        int64_t n = os_pread_full(r->fd, r->window.ptr + r->window.len, (size_t)want, at);
+        int64_t n = bytes_read(&r->bytes, r->window.ptr + r->window.len, (size_t)want, at, e);
         if (n < 0) {
-            return err_os(e, (int)n, "read", "a generation");
+            return (int)n;
         }
         if (n == 0) {
             return corrupt(r, at, e);

@@ -126,15 +126,9 @@ int journal_rotate(struct journal *j, uint64_t need, struct err *e)
     pthread_mutex_lock(&j->lock);
     closed->tail = false;
     closed->named_last_id = closed->last_id;
-    bool idle = closed->users == 0;
-    int old_fd = closed->fd;
-    if (idle) {
-        closed->fd = -1;
-    }
+    closed->fd = -1;
     pthread_mutex_unlock(&j->lock);
-    if (idle) {
-        (void)os_close(old_fd);
-    }
+    journal_release(j, closed, closed->file); /* readers who hold it go on */
     j->tail_capacity = j->options.generation_bytes;
     metric_add(METRIC_JOURNAL_ROTATIONS, 1);
     metric_set(METRIC_JOURNAL_GENERATIONS, j->generation_count);

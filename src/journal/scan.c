@@ -12,7 +12,6 @@
 #include "journal/chain.h"
 #include "journal/event_id.h"
 #include "journal/journal.h"
-#include "os/os.h"
 
 #define SCAN_READ (256u << 10)
 /* Ids of another program carry random bits where ours have tag and group. Two neighbours share the
@@ -22,7 +21,21 @@
 void scan_start(struct scan *s, int fd, uint64_t limit, const struct uuid *last_id,
                 const uint8_t head[SHA256_LEN])
 {
-    *s = (struct scan){.fd = fd, .limit = limit, .check_order = true};
+    scan_start_file(s, NULL, limit, last_id, head);
+    s->own.fd = fd;
+}
+
+void scan_start_file(struct scan *s, const struct bytes_file *file, uint64_t limit,
+                     const struct uuid *last_id, const uint8_t head[SHA256_LEN])
+{
+    *s = (struct scan){.limit = limit, .check_order = true};
+    if (file != NULL) {
+        /* Without the block checksums: the proof of a batch is more than they say, and tells the
+         * place of damage to the batch. */
+        s->own = *file;
+        s->own.block_crcs = NULL;
+    }
+    bytes_start(&s->bytes, &s->own);
     if (last_id != NULL) {
         s->has_last = true;
         s->last_id = *last_id;
@@ -33,6 +46,7 @@ void scan_start(struct scan *s, int fd, uint64_t limit, const struct uuid *last_
 
 void scan_stop(struct scan *s)
 {
+    bytes_stop(&s->bytes);
     buf_free(&s->window);
     buf_free(&s->scratch);
     free(s->lines);
@@ -100,9 +114,12 @@ static int window_more(struct scan *s, struct err *e)
     if (!buf_reserve(&s->window, (size_t)want)) {
         return err_set_at(e, ERR_NO_MEMORY, s->offset, "no memory for a batch");
     }
-    int64_t n = os_pread_full(s->fd, s->window.ptr + s->window.len, (size_t)want, at);
+    int64_t n = bytes_read(&s->bytes, s->window.ptr + s->window.len, (size_t)want, at, e);
+    if (n == ERR_CORRUPT) {
+        return fault(s, e, SCAN_FAULT_FRAMING, "bytes that do not have their checksum");
+    }
     if (n < 0) {
-        return err_os(e, (int)n, "read", "generation");
+        return (int)n;
     }
     s->window.len += (size_t)n;
     return n > 0 ? 1 : 0;

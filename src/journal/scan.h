@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/hash.h"
 #include "base/uuid.h"
+#include "journal/bytes.h"
 #include "journal/line.h"
 
 /* More than any legal batch occupies: 32 MiB of body that grows at most 5.3 times, and 10,000
@@ -39,9 +40,10 @@ struct scan_batch {
 typedef int scan_line_fn(void *ctx, const struct line *l);
 
 struct scan {
-    int fd;
-    uint64_t limit;  /* bytes of the file to look at */
-    uint64_t offset; /* of the next batch */
+    struct bytes_reader bytes;
+    struct bytes_file own; /* what it reads, of the caller's descriptor */
+    uint64_t limit;        /* bytes of the file to look at */
+    uint64_t offset;       /* of the next batch */
     bool check_order;
     bool framing_only; /* no hashes: for a second pass over what was proven */
     bool has_last;
@@ -58,9 +60,13 @@ struct scan {
     uint32_t lines_cap;
 };
 
-/* Begins at offset 0. last_id NULL: nothing precedes. head: chain head before the first event. */
+/* Begins at offset 0 of a plain file. last_id NULL: nothing precedes. head: chain head before the
+ * first event. s stays where it is until scan_stop. */
 void scan_start(struct scan *s, int fd, uint64_t limit, const struct uuid *last_id,
                 const uint8_t head[SHA256_LEN]);
+/* The same over a generation's bytes, whatever file holds them. */
+void scan_start_file(struct scan *s, const struct bytes_file *file, uint64_t limit,
+                     const struct uuid *last_id, const uint8_t head[SHA256_LEN]);
 void scan_stop(struct scan *s);
 /* 1: a proven batch (*b; fn was called for its lines; offset, last_id, head moved on). 0: the end
  * of the data: the limit, or a zero byte where a batch would begin. ERR_CORRUPT: what begins at

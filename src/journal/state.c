@@ -1,7 +1,7 @@
 /* The journal's shared state: poisoned and out of space, the list of generations and their
  * descriptors, the published frontier.
  *
- * A descriptor of a closed generation is open while somebody reads it; the tail's always is. */
+ * The file of a closed generation is open while somebody reads it; the tail's always is. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -63,12 +63,21 @@ struct generation *journal_add_generation(struct journal *j, int fd)
     }
     g->fd = fd;
     g->tail = fd >= 0;
+    if (g->tail) {
+        g->file = bytes_file_of(fd, j->generation_count);
+        if (g->file == NULL) {
+            free(g);
+            return NULL;
+        }
+        g->file->users = 1; /* until it is closed in a rotation, or with the journal */
+    }
     pthread_mutex_lock(&j->lock);
     if (j->generation_count == j->generation_cap) {
         uint32_t cap = j->generation_cap == 0 ? 64 : j->generation_cap * 2;
         struct generation **all = realloc(j->generations, cap * sizeof(struct generation *));
         if (all == NULL) {
             pthread_mutex_unlock(&j->lock);
+            free(g->file); /* the descriptor stays the caller's */
             free(g);
             return NULL;
         }
@@ -81,37 +90,45 @@ struct generation *journal_add_generation(struct journal *j, int fd)
     return g;
 }
 
-int journal_hold(struct journal *j, struct generation *g, struct err *e)
+static int open_closed(struct journal *j, struct generation *g, struct err *e)
 {
-    pthread_mutex_lock(&j->lock);
-    int fd = g->fd;
-    if (fd < 0) {
-        char path[LAYOUT_PATH_MAX];
-        ensure(!g->tail);
-        layout_pending_path(&j->layout, &g->first_id, &g->named_last_id, path);
-        fd = os_open(path, O_RDONLY, 0);
-        g->fd = fd < 0 ? -1 : fd;
+    char path[LAYOUT_PATH_MAX];
+    ensure(!g->tail);
+    layout_pending_path(&j->layout, &g->first_id, &g->named_last_id, path);
+    int r = bytes_file_open(path, g->ordinal, &g->file, e);
+    if (r == 0) {
+        g->file->block_crcs = g->block_crcs;
+        g->file->block_count = g->block_count;
+        g->file->bytes = g->bytes;
     }
-    if (fd >= 0) {
-        g->users++;
-    }
-    pthread_mutex_unlock(&j->lock);
-    return fd < 0 ? err_os(e, fd, "open", "a closed generation") : fd;
+    return r;
 }
 
-void journal_release(struct journal *j, struct generation *g)
+int journal_hold(struct journal *j, struct generation *g, struct bytes_file **out, struct err *e)
 {
-    int close_fd = -1;
     pthread_mutex_lock(&j->lock);
-    ensure(g->users > 0);
-    g->users--;
-    if (g->users == 0 && !g->tail) {
-        close_fd = g->fd;
-        g->fd = -1;
+    int r = g->file == NULL ? open_closed(j, g, e) : 0;
+    if (r == 0) {
+        g->file->users++;
+        *out = g->file;
     }
     pthread_mutex_unlock(&j->lock);
-    if (close_fd >= 0) {
-        (void)os_close(close_fd);
+    return r;
+}
+
+void journal_release(struct journal *j, struct generation *g, struct bytes_file *file)
+{
+    bool last;
+    pthread_mutex_lock(&j->lock);
+    ensure(file->users > 0);
+    file->users--;
+    last = file->users == 0;
+    if (last && g->file == file) {
+        g->file = NULL;
+    }
+    pthread_mutex_unlock(&j->lock);
+    if (last) {
+        bytes_file_close(file);
     }
 }
 
