@@ -27,13 +27,14 @@ class World:
         return self.workdir / f"trace.{self.traces}"
 
     def make(self, *args, start=True, injects=(), paths=(), name="data", **kw):
-        """A server; with injects it is started under strace, and the trace is in self.traced."""
+        """A server; with injects it is started under strace, and the trace is in self.traced. It has no deliverer, which would
+        meet the faults too, and outlives a killed server for a moment in which it still writes."""
         if injects:
             self.traced = self.trace()
             kw["wrapper"] = wrapper(self.traced, *injects, paths=paths)
         # LeakSanitizer does not work under ptrace.
         env = {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"} if SANITIZED else None
-        self.server = self.make_server(*args, start=start, name=name, env=env, **kw)
+        self.server = self.make_server("--no-deliver", *args, start=start, name=name, env=env, **kw)
         return self.server
 
     def attached(self, *injects, paths=()):
