@@ -319,7 +319,7 @@ static int check_all_keys(struct verify *v, struct err *e)
     return 0;
 }
 
-static int check_manifest(struct verify *v, struct err *e)
+static int check_manifest(struct verify *v, bool *committed, struct err *e)
 {
     enum layout_manifest state;
     uint64_t good;
@@ -339,17 +339,24 @@ static int check_manifest(struct verify *v, struct err *e)
     if (state == LAYOUT_MANIFEST_UNCOMMITTED || size > good) {
         verify_put_name(&v->report->remnants, "journal/manifest.jsonl");
     }
+    *committed = state == LAYOUT_MANIFEST_GOOD;
     return 0;
 }
 
 static int run(struct verify *v, struct err *e)
 {
-    int r = check_manifest(v, e);
+    bool committed = true;
+    int r = check_manifest(v, &committed, e);
     if (r == 0) {
         r = verify_probe_live(v, e);
     }
     if (r == 0 && v->report->ok) {
         r = verify_take_inventory(v, e);
+    }
+    if (r == 0 && !committed && (v->closed_count > 0 || v->tail_size > 0)) {
+        /* Nothing is written before the manifest is: it was whole once. */
+        verify_fail(v, VERIFY_MANIFEST, "journal/manifest.jsonl", true, 0,
+                    "the first record has no end, but there are events");
     }
     if (r == 0) {
         int listed = os_list(v->layout.journal, verify_note_orphan, v);

@@ -1,4 +1,4 @@
-/* Batches, ledger and oracle; see the header. The oracle computes heads and hashes itself from the
+/* Ledger and oracle; see the header. The oracle computes heads and hashes itself from the
  * lines that a reader gives, with the formulas of chain.c, whose own proof is
  * tests/unit/journal/test_chain.c with vectors made by another program. */
 #include "tests/lib/journal_kit.h"
@@ -14,120 +14,7 @@
 #include "journal/line.h"
 #include "journal/read.h"
 #include "journal/scan.h"
-
-#define TEXT_OVERHEAD 160 /* of one event, beside its payload's filling */
-
-uint64_t kit_mix(uint64_t x)
-{
-    x += UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
-
-uint64_t kit_chance(uint64_t *state)
-{
-    *state += UINT64_C(0x9e3779b97f4a7c15);
-    return kit_mix(*state);
-}
-
-/* ---- batches ---- */
-
-static struct slice put(char **p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static struct slice put(char **p, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    int n = vsnprintf(*p, TEXT_OVERHEAD, fmt, ap);
-    va_end(ap);
-    ensure(n > 0 && n < TEXT_OVERHEAD);
-    struct slice s = slice_of(*p, (size_t)n);
-    *p += n;
-    return s;
-}
-
-static void make_event(struct kit_batch *kb, uint32_t i, char **p)
-{
-    static const char letters[] =
-        "abcdefghijklmnopqrstuvwxyz0123456789-_ABCDEFGHIJKLMNOPQRSTUVWXYZ";
-    const struct kit_spec *spec = &kb->spec;
-    struct journal_event *ev = &kb->events[i];
-    uint64_t chance = kit_mix((uint64_t)spec->number << 20 | i);
-    ev->stream = put(p, "\"st-%u\"", (spec->number + i) % 3);
-    ev->record_key = put(p, "\"key-%u-%u\"", spec->number, i);
-    ev->kind = i % 5 == 4 ? SLICE("\"deleted\"") : SLICE("\"upserted\"");
-    if ((spec->number + i) % 2 == 1) {
-        ev->occurred_at = put(p, "\"2026-01-02T03:04:05.%uZ\"", i % 10);
-    }
-    char *payload = *p;
-    (void)put(p, "{\"n\":%u,\"x\":\"", spec->number);
-    uint64_t bits = 0;
-    for (uint32_t k = 0; k < spec->payload_bytes; k++, bits >>= 6) {
-        bits = k % 10 == 0 ? kit_chance(&chance) : bits;
-        *(*p)++ = letters[bits & 63];
-    }
-    (void)put(p, "\"}");
-    ev->payload = slice_of(payload, (size_t)(*p - payload));
-    sha256_once(ev->payload, ev->content_hash);
-}
-
-void kit_batch_make(struct kit_batch *kb, struct kit_spec spec)
-{
-    *kb = (struct kit_batch){.spec = spec};
-    kb->events = calloc(spec.count, sizeof *kb->events);
-    kb->text =
-        malloc((size_t)spec.count * (spec.payload_bytes + TEXT_OVERHEAD * 2) + TEXT_OVERHEAD);
-    ensure(kb->events != NULL);
-    ensure(kb->text != NULL);
-    (void)snprintf(kb->source, sizeof kb->source, "\"src-%u\"", spec.number % 2);
-    (void)snprintf(kb->batch_id, sizeof kb->batch_id, "\"b-%u\"", spec.number);
-    kb->batch.source = slice_cstr(kb->source);
-    kb->batch.batch_id = slice_cstr(kb->batch_id);
-    kb->batch.events = kb->events;
-    kb->batch.count = spec.count;
-    char *p = kb->text;
-    struct chain_digest d;
-    struct buf scratch = {0};
-    chain_digest_start(&d);
-    for (uint32_t i = 0; i < spec.count; i++) {
-        const struct journal_event *ev = &kb->events[i];
-        char hex[SHA256_HEX_LEN];
-        make_event(kb, i, &p);
-        hex_encode(hex, ev->content_hash, SHA256_LEN);
-        bool ok = chain_digest_event(&d, &scratch, slice_of(hex, sizeof hex), ev->kind,
-                                     ev->occurred_at, ev->record_key, ev->stream);
-        ensure(ok);
-    }
-    chain_digest_end(&d, kb->batch.source, kb->batch.digest);
-    buf_free(&scratch);
-}
-
-void kit_batch_free(struct kit_batch *kb)
-{
-    free(kb->events);
-    free(kb->text);
-    *kb = (struct kit_batch){0};
-}
-
-uint64_t kit_batch_bytes(const struct kit_batch *kb)
-{
-    static const char filler[SHA256_HEX_LEN];
-    uint64_t n = 0;
-    for (uint32_t i = 0; i < kb->batch.count; i++) {
-        const struct journal_event *ev = &kb->events[i];
-        struct line l = {.batch_digest = slice_of(filler, SHA256_HEX_LEN),
-                         .batch_id = kb->batch.batch_id,
-                         .batch_len = kb->batch.count,
-                         .kind = ev->kind,
-                         .occurred_at = ev->occurred_at,
-                         .payload = ev->payload,
-                         .record_key = ev->record_key,
-                         .source = kb->batch.source,
-                         .stream = ev->stream};
-        n += line_length(&l);
-    }
-    return n;
-}
+#include "tests/lib/journal_kit_internal.h"
 
 /* ---- the ledger ---- */
 
@@ -189,20 +76,19 @@ static void note_answer(struct kit_ledger *l, const struct kit_batch *kb,
 
 int kit_append(struct journal *j, struct kit_ledger *l, struct kit_spec spec, struct err *e)
 {
-    struct kit_batch kb;
+    struct kit_known *k = kit_known_batch(spec);
     struct journal_result result;
-    kit_batch_make(&kb, spec);
-    int r = journal_append(j, &kb.batch, &result, e);
+    int r = journal_append(j, &k->kb.batch, &result, e);
     if (r == ERR_GROUP_FULL) {
         r = kit_commit(j, l, e);
         if (r == 0) {
-            r = journal_append(j, &kb.batch, &result, e);
+            r = journal_append(j, &k->kb.batch, &result, e);
         }
     }
     if (r == 0) {
-        note_answer(l, &kb, &result);
+        note_answer(l, &k->kb, &result);
     }
-    kit_batch_free(&kb);
+    kit_known_done(k);
     return r;
 }
 
@@ -245,7 +131,7 @@ struct walk {
     bool settle;
     char *why;
     struct kit_entry *entry; /* whose lines are being met */
-    struct kit_batch batch;
+    struct kit_known *batch;
     uint32_t next; /* event of it */
     bool has_last;
     struct uuid last_id;
@@ -288,17 +174,17 @@ static bool begin_batch(struct walk *w, const struct line *l)
     }
     w->entry->seen = true;
     w->next = 0;
-    kit_batch_make(&w->batch, w->entry->spec);
+    w->batch = kit_known_batch(w->entry->spec);
     return true;
 }
 
-/* Hashes, chain and order of one line. */
-static bool walk_chain(struct walk *w, const struct line *l)
+/* Hashes, chain and order of one line, whose payload is the one that was sent. */
+static bool walk_chain(struct walk *w, const struct line *l, const struct journal_event *sent)
 {
     uint8_t want[SHA256_LEN];
     uint8_t got[SHA256_LEN];
-    sha256_once(l->payload, got);
-    if (!hex_decode(want, l->content_hash, SHA256_LEN) || memcmp(want, got, SHA256_LEN) != 0) {
+    if (!hex_decode(want, l->content_hash, SHA256_LEN) ||
+        memcmp(want, sent->content_hash, SHA256_LEN) != 0) {
         return no(w->why, "content hash of event %llu", (unsigned long long)w->events);
     }
     struct chain_event ev = {.batch_id = l->batch_id,
@@ -349,7 +235,7 @@ static bool walk_line(struct walk *w, const struct line *l)
     if (w->entry == NULL && !begin_batch(w, l)) {
         return false;
     }
-    const struct kit_batch *kb = &w->batch;
+    const struct kit_batch *kb = &w->batch->kb;
     const struct journal_event *ev = &kb->events[w->next];
     uint32_t number = kb->spec.number;
     uint8_t digest[SHA256_LEN];
@@ -370,11 +256,11 @@ static bool walk_line(struct walk *w, const struct line *l)
         return no(w->why, "batch %u is not at the ids of its receipt", number);
     }
     w->next++;
-    if (!walk_chain(w, l)) {
+    if (!walk_chain(w, l, ev)) {
         return false;
     }
     if (last) {
-        kit_batch_free(&w->batch);
+        kit_known_done(w->batch);
         w->entry = NULL;
         return walk_frontier(w);
     }
@@ -433,7 +319,7 @@ bool kit_check(struct journal *j, struct kit_ledger *l, bool settle, char why[KI
     journal_reader_close(reader);
     ok = ok && walk_end(&w, j);
     if (w.entry != NULL) {
-        kit_batch_free(&w.batch);
+        kit_known_done(w.batch);
     }
     buf_free(&w.scratch);
     return ok;

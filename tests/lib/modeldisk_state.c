@@ -93,16 +93,16 @@ static struct page *page_copy(const struct page *from)
 static uint64_t page_hash(struct page *p)
 {
     if (!p->hashed) {
-        uint64_t h = 0;
-
+        uint64_t h[4] = {0, 1, 2, 3}; /* lanes that do not wait for one another */
         for (size_t i = 0; i < sizeof p->bytes; i += sizeof h) {
-            uint64_t word;
-
-            memcpy(&word, p->bytes + i, sizeof word);
-            h = (h ^ word) * 0x9fb21c651e98df25u;
-            h ^= h >> 32;
+            uint64_t words[4];
+            memcpy(words, p->bytes + i, sizeof words);
+            for (size_t k = 0; k < 4; k++) {
+                h[k] = (h[k] ^ words[k]) * 0x9fb21c651e98df25u;
+                h[k] ^= h[k] >> 32;
+            }
         }
-        p->hash = model_mix(h);
+        p->hash = model_mix(model_mix(model_mix(model_mix(h[0]) ^ h[1]) ^ h[2]) ^ h[3]);
         p->hashed = true;
     }
     return p->hash;

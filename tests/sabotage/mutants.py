@@ -39,6 +39,8 @@ SUITES = {
     "scan": unit("journal/test_scan"),
     "recover": unit("journal/test_recover"),
     "append": unit("journal/test_append"),
+    "verify": unit("journal/test_verify"),
+    "rot": (["build/crash/crash_rot"], ["build/crash/crash_rot", "--step", "113", "--whole", "40"], r"^VIOLATION|ensure"),
     "os": unit("os/test_os"),
     "order": pytest("tests/blackbox/test_strace.py", "-k", "answer_leaves or refusals_of_the_writer"),
     "sync fails": pytest("tests/blackbox/test_strace.py", "-k", "(R7 or L47_one or failed_write) and not EDQUOT and not EROFS"),
@@ -568,4 +570,13 @@ MUTANTS = [
      [("src/main/deliver.c", "    if (r == -EWOULDBLOCK) {\n        return err_set(e, ERR_LOCKED",
        "    if (r == -EWOULDBLOCK) {\n        return 0;\n    }\n    if (r == -EDEADLK) {\n        return err_set(e, ERR_LOCKED")],
      ["destination"]),
+    # ---- bit rot ----
+    ("verify-manifest-without-end", "verify passes over a manifest whose first record has lost its end, though there are events",
+     [("src/journal/verify.c", "    if (r == 0 && !committed && (v->closed_count > 0 || v->tail_size > 0)) {",
+       "    if (r == 0 && !committed && false) {")],
+     ["verify"]),
+    ("payload-not-hashed", "a payload is taken for what its content_hash says without being hashed",
+     [(SCAN, "    sha256_once(l->payload, got);\n    if (memcmp(want, got, SHA256_LEN) != 0) {",
+       "    sha256_once(l->payload, got);\n    if (memcmp(want, got, 0) != 0) {")],
+     ["rot"]),
 ]

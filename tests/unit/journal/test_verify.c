@@ -214,6 +214,35 @@ static void test_faults_of_the_manifest(void **state)
     (void)state;
 }
 
+/* A manifest whose LF has rotted looks like one that is being made; but then there are no events.
+ */
+static void test_manifest_without_its_end(void **state)
+{
+    struct fx f;
+    size_t n;
+    for (uint32_t generations = 1; generations <= 2; generations++) {
+        fx_start(&f, false);
+        fill(&f, generations);
+        fx_close(&f);
+        expect(&f, VERIFY_NONE, NULL);
+        char *manifest = fx_slurp(f.layout.manifest, &n);
+        assert_int_equal(manifest[n - 1], '\n');
+        assert_int_equal(model_rot(f.m, f.layout.manifest, n - 1, 2), 0);
+        expect(&f, VERIFY_MANIFEST, "journal/manifest.jsonl");
+        free(manifest);
+        fx_end(&f);
+    }
+    fx_start(&f, false);
+    fx_open(&f);
+    fx_close(&f);
+    char *manifest = fx_slurp(f.layout.manifest, &n);
+    assert_int_equal(model_rot(f.m, f.layout.manifest, n - 1, 2), 0);
+    expect(&f, VERIFY_NONE, NULL);
+    free(manifest);
+    fx_end(&f);
+    (void)state;
+}
+
 /* The same key in two generations, made by hand: a line taken from another journal whose ids come
  * later. */
 static void test_key_twice(void **state)
@@ -364,6 +393,7 @@ int main(void)
         cmocka_unit_test(test_faults_of_the_tail),
         cmocka_unit_test(test_faults_of_pending),
         cmocka_unit_test(test_faults_of_the_manifest),
+        cmocka_unit_test(test_manifest_without_its_end),
         cmocka_unit_test(test_key_twice),
         cmocka_unit_test(test_remnants_and_orphans),
         cmocka_unit_test(test_failing_reads),
