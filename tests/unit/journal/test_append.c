@@ -444,7 +444,7 @@ static void test_locked(void **state)
 
 /* The wall clock jumps about, to 1970, to the last millisecond of the year 9999 and past it, which
  * is no clock; ids rise and observed_at never falls (L22, L55). */
-static void test_clock(void **state)
+static void test_L22_L55_clock(void **state)
 {
     static const uint64_t base = UINT64_C(1800000000000);
     static const uint64_t clocks[] = {base,
@@ -495,7 +495,7 @@ int main(void)
         cmocka_unit_test(test_close_drops_staged),
         cmocka_unit_test(test_one_sync_a_group),
         cmocka_unit_test(test_locked),
-        cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_L22_L55_clock),
     };
     return cmocka_run_group_tests_name("append", tests, NULL, NULL);
 }
