@@ -93,11 +93,26 @@ static void check_keys(struct verify *v)
 
 /* ---- the walk ---- */
 
-static void count_batch(struct verify *v, const struct scan_batch *b)
+static void show_batch(const struct verify *v, const struct scan *s, const struct scan_batch *b)
+{
+    struct verify_batch shown = {.first_id = b->first_id,
+                                 .last_id = b->last_id,
+                                 .events = b->events,
+                                 .digest = b->digest,
+                                 .events_after = v->report->events_checked,
+                                 .head_after = s->head};
+    journal_fingerprint(b->source, b->batch_id, shown.key);
+    v->batch(v->batch_ctx, &shown);
+}
+
+static void count_batch(struct verify *v, const struct scan *s, const struct scan_batch *b)
 {
     v->report->batches_checked++;
     v->report->events_checked += b->events;
     v->report->bytes_checked += b->bytes;
+    if (v->batch != NULL) {
+        show_batch(v, s, b);
+    }
     if (v->progress != NULL) {
         v->progress(v->progress_ctx, v->report->bytes_checked, v->total_bytes);
     }
@@ -114,7 +129,7 @@ static int walk(struct verify *v, struct scan *s, struct uuid *first, bool *any,
             *first = b.first_id;
             *any = true;
         }
-        count_batch(v, &b);
+        count_batch(v, s, &b);
         r = add_key(v, &b, e);
         if (r != 0) {
             return r;
@@ -204,7 +219,7 @@ static int scan_again(struct verify *v, struct scan *s, struct err *e)
     if (r != 1) {
         return r == ERR_CORRUPT ? 0 : r;
     }
-    count_batch(v, &b);
+    count_batch(v, s, &b);
     r = add_key(v, &b, e);
     return r == 0 ? 1 : r;
 }
@@ -389,6 +404,13 @@ static int run(struct verify *v, struct err *e)
 int verify_journal(const char *dir, verify_progress_fn *progress, void *ctx,
                    struct verify_report *report, struct err *e)
 {
+    return verify_journal_batches(dir, progress, ctx, NULL, NULL, report, e);
+}
+
+int verify_journal_batches(const char *dir, verify_progress_fn *progress, void *ctx,
+                           verify_batch_fn *batch, void *batch_ctx, struct verify_report *report,
+                           struct err *e)
+{
     memset(report, 0, sizeof *report);
     report->ok = true;
     report->empty = true;
@@ -396,6 +418,8 @@ int verify_journal(const char *dir, verify_progress_fn *progress, void *ctx,
     struct verify v = {.report = report,
                        .progress = progress,
                        .progress_ctx = ctx,
+                       .batch = batch,
+                       .batch_ctx = batch_ctx,
                        .tail_fd = -1,
                        .key_high = UINT32_MAX};
     int r = layout_make(&v.layout, dir, e);

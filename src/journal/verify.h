@@ -52,10 +52,25 @@ struct verify_report {
 /* Bytes done of all, now and then. */
 typedef void verify_progress_fn(void *ctx, uint64_t done, uint64_t total);
 
+/* Called for each batch, in order, when it is proven. */
+struct verify_batch {
+    struct uuid first_id, last_id;
+    uint32_t events;
+    const uint8_t *digest;
+    uint8_t key[16];           /* its fingerprint */
+    uint64_t events_after;     /* of the journal, up to its end */
+    const uint8_t *head_after; /* the chain there */
+};
+typedef void verify_batch_fn(void *ctx, const struct verify_batch *b);
+
 /* 0: *report is filled (free it), ok or not. ERR_NOT_FOUND: no journal there. ERR_IO,
  * ERR_NO_MEMORY, ERR_UNSUPPORTED. */
 int verify_journal(const char *dir, verify_progress_fn *progress, void *ctx,
                    struct verify_report *report, struct err *e) MUST_CHECK;
+/* The same, and batch(batch_ctx, ...) for each batch. */
+int verify_journal_batches(const char *dir, verify_progress_fn *progress, void *ctx,
+                           verify_batch_fn *batch, void *batch_ctx, struct verify_report *report,
+                           struct err *e) MUST_CHECK;
 void verify_report_free(struct verify_report *report);
 const char *verify_fault_name(enum verify_fault f);
 

@@ -14,6 +14,8 @@ struct verify {
     struct verify_report *report;
     verify_progress_fn *progress;
     void *progress_ctx;
+    verify_batch_fn *batch; /* may be NULL */
+    void *batch_ctx;
     uint64_t total_bytes;
     struct layout_generation *closed;
     uint32_t closed_count;

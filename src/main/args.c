@@ -57,6 +57,14 @@ static int store_value(const struct arg_option *o, const char *value, struct err
     case ARG_TEXT:
         *(const char **)o->target = value;
         break;
+    case ARG_TEXTS: {
+        struct arg_texts *texts = o->target;
+        if (texts->count == ARGS_TEXTS_MAX) {
+            return err_set(e, ERR_USAGE, "--%s is given too often", o->name);
+        }
+        texts->item[texts->count++] = value;
+        break;
+    }
     case ARG_U64_MAYBE:
         if (value == NULL) {
             break;
@@ -102,7 +110,7 @@ static int take_option(const struct arg_verb *verb, int argc, char **argv, int *
                        verb->name);
     }
     const struct arg_option *o = &verb->options[i];
-    if (seen[i]) {
+    if (seen[i] && o->type != ARG_TEXTS) {
         return err_set(e, ERR_USAGE, "--%s is given twice", o->name);
     }
     seen[i] = true;

@@ -17,8 +17,16 @@
 enum arg_type {
     ARG_SWITCH,   /* bool *target becomes true */
     ARG_TEXT,     /* const char **target borrows from argv */
+    ARG_TEXTS,    /* struct arg_texts *target: the option may be given several times */
     ARG_U64,      /* uint64_t *target, decimal, min to max */
     ARG_U64_MAYBE /* the same, or no value; behind a space, one of at most 9 digits */
+};
+
+#define ARGS_TEXTS_MAX 256
+
+struct arg_texts {
+    unsigned count;
+    const char *item[ARGS_TEXTS_MAX]; /* borrows from argv */
 };
 
 struct arg_option {

@@ -9,6 +9,7 @@
 #include "main/output.h"
 #include "main/progress.h"
 #include "main/verbs.h"
+#include "main/verify_head.h"
 #include "store/artifact/verify.h"
 #include "store/verify.h"
 #include "json/write.h"
@@ -196,6 +197,7 @@ static void print_queue(const struct queue_report *q)
 }
 
 struct reports {
+    struct verify_head *head; /* NULL: none is asked about */
     struct verify_report journal;
     struct queue_report queue;
     struct artifact_report artifacts;
@@ -204,7 +206,8 @@ struct reports {
 static bool all_ok(const struct reports *all)
 {
     return all->journal.ok && all->queue.result.violations == 0 &&
-           all->artifacts.result.violations == 0;
+           all->artifacts.result.violations == 0 &&
+           (all->head == NULL || all->head->violation_count == 0);
 }
 
 static void put_json(struct buf *b, const struct reports *all, bool chain)
@@ -236,6 +239,9 @@ static void put_json(struct buf *b, const struct reports *all, bool chain)
     json_put_string(b, slice_of(hex, sizeof hex));
     put_queue_json(b, &all->queue);
     put_artifacts_json(b, &all->artifacts);
+    if (all->head != NULL) {
+        verify_head_put_json(b, all->head);
+    }
     buf_put_cstr(b, "}\n");
 }
 
@@ -262,6 +268,9 @@ static void print_lines(const struct reports *all, bool chain)
     } else if (chain) {
         output_printf("chain head %.64s\n", hex);
     }
+    if (all->head != NULL) {
+        verify_head_print(all->head);
+    }
     print_queue(&all->queue);
     print_artifacts(&all->artifacts);
     if (!all_ok(all)) {
@@ -276,12 +285,17 @@ static int look(const char *data, struct reports *all, struct err *e)
 {
     struct progress progress;
     progress_start(&progress, "verify", PROGRESS_BYTES, 0);
-    int r = verify_journal(data, on_progress, &progress, &all->journal, e);
+    int r = verify_journal_batches(data, on_progress, &progress,
+                                   all->head != NULL ? verify_head_batch : NULL, all->head,
+                                   &all->journal, e);
     progress_end();
     if (r != 0) {
         return r;
     }
-    r = check_queue(data, &all->queue, e);
+    r = all->head != NULL ? verify_head_judge(all->head, &all->journal, e) : 0;
+    if (r == 0) {
+        r = check_queue(data, &all->queue, e);
+    }
     if (r == 0) {
         r = check_artifacts(data, &all->artifacts, e);
     }
@@ -291,9 +305,9 @@ static int look(const char *data, struct reports *all, struct err *e)
     return r;
 }
 
-static int run(const char *data, bool chain, bool json)
+static int run(const char *data, bool chain, bool json, struct verify_head *head)
 {
-    struct reports all = {.queue = {.json = json}, .artifacts = {.json = json}};
+    struct reports all = {.head = head, .queue = {.json = json}, .artifacts = {.json = json}};
     struct err e = {0};
     int code = EXIT_FAILED;
     if (look(data, &all, &e) != 0) {
@@ -316,8 +330,36 @@ static int run(const char *data, bool chain, bool json)
     return code;
 }
 
+/* What `verify --head` is asked about. */
+struct head_options {
+    const char *head, *key;
+    struct arg_texts receipts;
+};
+
+static int run_with_head(const char *data, bool chain, bool json, const struct head_options *o)
+{
+    struct verify_head head = {.json = json};
+    struct err e = {0};
+    int code = EXIT_FAILED;
+    if (o->head == NULL && (o->key != NULL || o->receipts.count > 0)) {
+        output_error("verify", "--public-key and --receipt need --head");
+        return EXIT_USAGE;
+    }
+    if (o->head == NULL) {
+        return run(data, chain, json, NULL);
+    }
+    if (verify_head_load(&head, o->head, o->key, &o->receipts, &e) != 0) {
+        output_error("verify", "%s", e.text);
+    } else {
+        code = run(data, chain, json, &head);
+    }
+    verify_head_free(&head);
+    return code;
+}
+
 int verb_verify(int argc, char **argv)
 {
+    struct head_options head = {0};
     bool json = false;
     bool chain = false;
     const char *data = config_default_data();
@@ -332,6 +374,21 @@ int verb_verify(int argc, char **argv)
          .type = ARG_SWITCH,
          .target = &chain,
          .help = "also report the chain head over everything"},
+        {.name = "head",
+         .type = ARG_TEXT,
+         .target = &head.head,
+         .value = "FILE",
+         .help = "also compare with this signed head, kept from `tallyman head --json`"},
+        {.name = "public-key",
+         .type = ARG_TEXT,
+         .target = &head.key,
+         .value = "FILE",
+         .help = "the key that the head must be signed with, from `tallyman head --public-key`"},
+        {.name = "receipt",
+         .type = ARG_TEXTS,
+         .target = &head.receipts,
+         .value = "FILE",
+         .help = "receipts, one a line, whose batches must be under the head; may be repeated"},
         {.name = "json", .type = ARG_SWITCH, .target = &json, .help = "print one JSON report"},
     };
     const struct arg_verb verb = {.name = "verify",
@@ -347,5 +404,5 @@ int verb_verify(int argc, char **argv)
     if (!args_begin(&verb, argc, argv, &args, &code)) {
         return code;
     }
-    return output_close("verify", run(data, chain, json));
+    return output_close("verify", run_with_head(data, chain, json, &head));
 }

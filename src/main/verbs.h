@@ -20,6 +20,7 @@
     X(resume, "go on with files that put has not finished")             \
     X(artifact, "show what is known of an uploaded file")               \
     X(receipt, "print the receipt of an uploaded file")                 \
+    X(head, "print where the journal stands, signed")                   \
     X(verify, "check a data directory, also beside a running server")   \
     X(status, "ask a running server how it is")                         \
     X(version, "print version and revision")

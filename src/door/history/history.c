@@ -72,6 +72,12 @@ void history_routes(struct history *h, struct http_route *out)
                                  .shape = HTTP_SHAPE_HISTORY,
                                  .on_request = history_streams_request,
                                  .ctx = h};
+    out[2] = (struct http_route){.path = "/v1/head",
+                                 .methods = HTTP_GET,
+                                 .auth = HTTP_AUTH_TOKEN,
+                                 .shape = HTTP_SHAPE_HISTORY,
+                                 .on_request = history_head_request,
+                                 .ctx = h};
 }
 
 void history_stopping(struct history *h)

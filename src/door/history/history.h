@@ -1,4 +1,4 @@
-/* history: the history door, `/v1/events` and `/v1/streams` (spec/history.md).
+/* history: the history door, `/v1/events`, `/v1/streams` and `/v1/head` (spec/history.md).
  *
  * Appends: a body is screened, canonicalized and validated whole (parse.h), on the loop thread when
  * it is small, on a worker when it is large; then the loop thread stages it in the journal. All
@@ -14,14 +14,16 @@
 #include "journal/journal.h"
 
 #define HISTORY_BODY_MAX   (32u << 20)
-#define HISTORY_ROUTES     2
+#define HISTORY_ROUTES     3
 #define HISTORY_READS_KEPT 8 /* of replays_max, for the Unix socket */
 
+struct ed25519_key;
 struct history;
 
 struct history_options {
     uint32_t replay_default_limit, replay_max_limit;
     uint32_t replays_max; /* reads under way, above HISTORY_READS_KEPT; more are answered 429 */
+    const struct ed25519_key *head_key; /* borrowed; NULL: heads are not signed */
 };
 
 /* The journal is borrowed. NULL without memory. */

@@ -46,9 +46,10 @@ void history_append_request(void *ctx, struct http_request *req);
  * under way. */
 void history_start_read(struct history *h, const struct read *r);
 
-/* replay.c and streams.c */
+/* replay.c, streams.c and head.c */
 void history_replay_request(void *ctx, struct http_request *req);
 void history_streams_request(void *ctx, struct http_request *req);
+void history_head_request(void *ctx, struct http_request *req);
 
 /* Canonical JSON string (quotes included) of plain text, in the arena. ptr NULL without memory. */
 struct slice history_json_string(struct arena *a, struct slice plain);
