@@ -9,6 +9,7 @@
  * END_MS later: a thread sees to that. */
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,10 +23,12 @@
 #include "engine/front.h"
 #include "http/http.h"
 #include "os/os.h"
+#include "os/sandbox.h"
 
 #define END_MS               5000
 #define MEMORY_BYTES_DEFAULT 1610612736u /* 1.5 GiB */
 #define SECRET_MAX           128
+#define PATH_BYTES           4200
 
 struct options {
     const char *data;
@@ -36,6 +39,7 @@ struct options {
     uint64_t parent_fd; /* UINT64_MAX: none */
     uint64_t nice;
     uint64_t memory_bytes;
+    uint64_t sandbox; /* 0: keep all rights */
 };
 
 struct option {
@@ -83,10 +87,11 @@ static bool options_read(struct options *o, int argc, char **argv)
         {"--parent-fd", NULL, &o->parent_fd, 1023},
         {"--nice", NULL, &o->nice, 19},
         {"--memory-bytes", NULL, &o->memory_bytes, (uint64_t)1 << 50},
+        {"--sandbox", NULL, &o->sandbox, 1},
     };
 
-    *o =
-        (struct options){.parent_fd = UINT64_MAX, .nice = 15, .memory_bytes = MEMORY_BYTES_DEFAULT};
+    *o = (struct options){
+        .parent_fd = UINT64_MAX, .nice = 15, .memory_bytes = MEMORY_BYTES_DEFAULT, .sandbox = 1};
     for (int i = 1; i + 1 < argc; i += 2) {
         if (!take_option(known, sizeof known / sizeof *known, argv[i], argv[i + 1])) {
             log_line(LOG_ERROR, "engine", "the option %.40s, or its value, is none", argv[i]);
@@ -97,7 +102,8 @@ static bool options_read(struct options *o, int argc, char **argv)
         (o->listen != NULL) != (o->secret_file != NULL) || o->memory_bytes < (256u << 20)) {
         log_line(LOG_ERROR, "engine",
                  "usage: tallyman-engine --data DIR --library FILE [--socket PATH] [--listen "
-                 "HOST:PORT --secret-file FILE] [--parent-fd N] [--nice N] [--memory-bytes N]");
+                 "HOST:PORT --secret-file FILE] [--parent-fd N] [--nice N] [--memory-bytes N] "
+                 "[--sandbox 0|1]");
         return false;
     }
     return true;
@@ -273,6 +279,58 @@ static int serve(const struct options *o, struct front *front, struct err *e)
     return r;
 }
 
+static uint16_t port_of(const char *listen)
+{
+    const char *colon = strrchr(listen, ':');
+    unsigned long port = colon == NULL ? 0 : strtoul(colon + 1, NULL, 10);
+
+    return port > UINT16_MAX ? 0 : (uint16_t)port;
+}
+
+/* DIR of DIR/NAME, in out. */
+static void folder_of(const char *path, char out[PATH_BYTES])
+{
+    const char *slash = strrchr(path, '/');
+    int n = slash == NULL ? 0 : slash == path ? 1 : (int)(slash - path);
+
+    (void)snprintf(out, PATH_BYTES, "%.*s", n, path);
+    if (n == 0) {
+        (void)snprintf(out, PATH_BYTES, ".");
+    }
+}
+
+/* Before libchdb is loaded: whatever it starts has these rules. It keeps its directory, which is
+ * made for that, its library, and the place of a socket that lies elsewhere. It connects to
+ * nobody. */
+static int confine(const struct options *o, struct err *e)
+{
+    struct sandbox s = {.name = "engine", .inet = true};
+    struct sandbox_state state;
+    char parent[PATH_BYTES];
+    char socket[PATH_BYTES];
+    char library[PATH_BYTES];
+    int r = os_mkdir_exist_ok(o->data, 0700);
+
+    if (r != 0) {
+        return err_os(e, r, "make directory", o->data);
+    }
+    folder_of(o->data, parent);
+    sandbox_need(&s, o->data, SANDBOX_READ | SANDBOX_WRITE | SANDBOX_LINK);
+    sandbox_allow(&s, parent, SANDBOX_LIST);
+    folder_of(o->library, library);
+    sandbox_allow(&s, library, SANDBOX_READ);
+    if (o->socket != NULL) {
+        folder_of(o->socket, socket);
+        sandbox_need(&s, socket, SANDBOX_READ | SANDBOX_WRITE);
+    }
+    sandbox_allow_libraries(&s);
+    if (o->listen != NULL) {
+        s.bind[s.binds++] = port_of(o->listen);
+    }
+    sandbox_enter(&s, &state);
+    return 0;
+}
+
 static int run(struct options *o, struct err *e)
 {
     static struct engine engine;
@@ -282,6 +340,9 @@ static int run(struct options *o, struct err *e)
 
     if (r != 0) {
         return ENGINE_EXIT_USAGE;
+    }
+    if (o->sandbox != 0 && confine(o, e) != 0) {
+        return ENGINE_EXIT_START;
     }
     o->socket = o->socket == NULL ? "../engine.sock" : absolute(o->socket);
     if (o->socket == NULL) {

@@ -50,6 +50,13 @@ void child_init(struct child *c, const char *path, char *const *argv)
                         .pause_ms = CHILD_PAUSE_MS_MIN};
 }
 
+void child_set_spawn(struct child *c, child_spawn_fn *spawn, void *ctx)
+{
+    ensure(c->starts == 0);
+    c->spawn = spawn;
+    c->spawn_ctx = ctx;
+}
+
 static const char *name_of(const struct child *c)
 {
     return c->argv[0];
@@ -87,7 +94,8 @@ static void start(struct child *c, uint64_t now_ns)
         start_failed(c, "no pipe", r, now_ns);
         return;
     }
-    r = os_spawn(c->path, c->argv, fds[0]);
+    r = c->spawn != NULL ? c->spawn(c->spawn_ctx, c->path, c->argv, fds[0])
+                         : os_spawn(c->path, c->argv, fds[0]);
     (void)os_close(fds[0]);
     if (r < 0) {
         (void)os_close(fds[1]);

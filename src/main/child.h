@@ -43,9 +43,14 @@ enum child_state {
 #undef X
 };
 
+/* Starts path with argv and fd, as os_spawn does, with what os_spawn returns. */
+typedef int child_spawn_fn(void *ctx, const char *path, char *const *argv, int fd);
+
 struct child {
     const char *path; /* borrowed, as the vector */
     char *const *argv;
+    child_spawn_fn *spawn; /* NULL: os_spawn */
+    void *spawn_ctx;
     enum child_state state;
     int pid;         /* of the running child, else 0 */
     int pipe_fd;     /* the writing end, or -1 */
@@ -59,6 +64,8 @@ struct child {
 
 /* The first child_tick starts it. */
 void child_init(struct child *c, const char *path, char *const *argv);
+/* Who starts it instead of this process; before the first tick. */
+void child_set_spawn(struct child *c, child_spawn_fn *spawn, void *ctx);
 /* Does what is due: notices an end, starts, kills. About once a second. */
 void child_tick(struct child *c);
 /* Asks it to end; child_tick goes on to see to it. No start follows. */

@@ -105,6 +105,8 @@
     X(PUBLIC_URL, public_url, TEXT, "", 0, 1000, "public-url", "TALLYMAN_PUBLIC_URL",              \
       "http(s) URL before the path of Location; empty: the path alone")                            \
     X(DELIVER, deliver, FLAG, "on", 0, 0, "deliver", "TALLYMAN_DELIVER",                           \
-      "on, off: run the process that delivers artifacts")
+      "on, off: run the process that delivers artifacts")                                          \
+    X(SANDBOX, sandbox, FLAG, "on", 0, 0, "sandbox", "TALLYMAN_SANDBOX",                           \
+      "on, off: give up rights that are not needed (Landlock, seccomp)")
 
 #endif

@@ -56,13 +56,15 @@ int artifacts_open(struct artifacts *a, const struct config *c, struct store *st
     return artifact_new(&options, store, &a->door, e);
 }
 
-static int start_deliver(struct artifacts *a, struct err *e)
+/* Path and vector of `tallyman deliver`. */
+static int make_command(struct artifacts *a, struct err *e)
 {
     static char name[] = "tallyman";
     static char verb[] = "deliver";
     static char data[] = "--data";
     static char parent[] = "--parent-fd";
     static char parent_fd[] = "3";
+    static char bare[] = "--no-sandbox";
     static_assert(CHILD_PARENT_FD == 3, "parent_fd says so");
     int r = os_program(a->program, sizeof a->program);
     if (r != 0) {
@@ -75,7 +77,27 @@ static int start_deliver(struct artifacts *a, struct err *e)
                                                         written to */
     a->argv[4] = parent;
     a->argv[5] = parent_fd;
+    a->argv[6] = a->config->sandbox ? NULL : bare;
+    return 0;
+}
+
+int artifacts_add_command(const struct config *c, struct spawner *s, struct err *e)
+{
+    struct artifacts a = {.config = c};
+    int r = make_command(&a, e);
+    return r != 0 ? r : spawner_add(s, a.program, a.argv, e);
+}
+
+static int start_deliver(struct artifacts *a, struct err *e)
+{
+    int r = make_command(a, e);
+    if (r != 0) {
+        return r;
+    }
     child_init(&a->child, a->program, a->argv);
+    if (a->spawner != NULL) {
+        child_set_spawn(&a->child, spawner_spawn, a->spawner);
+    }
     child_tick(&a->child);
     a->watching = true;
     return 0;

@@ -10,6 +10,7 @@
 #include "door/manage/manage.h"
 #include "main/child.h"
 #include "main/config.h"
+#include "main/spawner.h"
 
 #define ARTIFACTS_PATH_MAX   4300
 #define ARTIFACTS_ISSUER_MAX 513
@@ -18,7 +19,8 @@
 struct artifacts {
     const struct config *config;
     struct artifact *door;
-    bool watching; /* child is in use */
+    struct spawner *spawner; /* starts the child; NULL: this process does */
+    bool watching;           /* child is in use */
     struct child child;
     char issuer[ARTIFACTS_ISSUER_MAX];
     char program[ARTIFACTS_PATH_MAX];
@@ -29,6 +31,8 @@ struct artifacts {
  * (artifact_attach). ERR_IO, ERR_NO_SPACE, ERR_NO_MEMORY. */
 int artifacts_open(struct artifacts *a, const struct config *c, struct store *store,
                    struct err *e) MUST_CHECK;
+/* Names the delivery process to the spawner. ERR_IO, ERR_NO_MEMORY. */
+int artifacts_add_command(const struct config *c, struct spawner *s, struct err *e) MUST_CHECK;
 /* With the server made: the door's background work, and the delivery process unless `deliver` is
  * off. */
 int artifacts_start(struct artifacts *a, struct http_server *server, struct err *e) MUST_CHECK;

@@ -33,15 +33,24 @@ static void beside_program(const struct delivery *d, const char *name, char *out
     (void)snprintf(out, size, "%.*s%s", dir, d->program, name);
 }
 
-static bool find_library(struct delivery *d)
+/* The n-th place where the library may be; false: there are no more. */
+static bool library_place(struct delivery *d, size_t n)
 {
     static const char *const places[] = {LIBRARY_BESIDE, LIBRARY_SYSTEM};
     if (d->config->engine_library[0] != '\0') {
         (void)snprintf(d->library, sizeof d->library, "%s", d->config->engine_library);
-        return exists(d->library);
+        return n == 0;
     }
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        beside_program(d, places[i], d->library, sizeof d->library);
+    if (n >= sizeof places / sizeof *places) {
+        return false;
+    }
+    beside_program(d, places[n], d->library, sizeof d->library);
+    return true;
+}
+
+static bool find_library(struct delivery *d)
+{
+    for (size_t i = 0; library_place(d, i); i++) {
         if (exists(d->library)) {
             return true;
         }
@@ -49,12 +58,20 @@ static bool find_library(struct delivery *d)
     return false;
 }
 
-static void start_engine(struct delivery *d)
+/* What can be said before it is known where the library is. */
+static int prepare(struct delivery *d, const struct config *c, struct err *e)
+{
+    *d = (struct delivery){.config = c, .embedded = c->clickhouse_url[0] == '\0' && c->engine};
+    (void)snprintf(d->data, sizeof d->data, "%s/engine", c->data);
+    (void)snprintf(d->socket, sizeof d->socket, "%s/engine/" ENGINE_SOCKET, c->data);
+    int r = os_program(d->program, sizeof d->program);
+    return r != 0 ? err_os(e, r, "find the program", "/proc/self/exe") : 0;
+}
+
+/* Path and vector of the engine, with d->library. */
+static void make_command(struct delivery *d)
 {
     char engine[DELIVERY_PATH_MAX];
-    if (d->started || !find_library(d)) {
-        return;
-    }
     beside_program(d, ENGINE_PROGRAM, engine, sizeof engine);
     (void)snprintf(d->program, sizeof d->program, "%s", engine);
     static char name[] = ENGINE_PROGRAM;
@@ -62,11 +79,37 @@ static void start_engine(struct delivery *d)
     static char library[] = "--library";
     static char parent[] = "--parent-fd";
     static char parent_fd[] = "3";
+    static char sandbox[] = "--sandbox";
+    static char off[] = "0";
     static_assert(CHILD_PARENT_FD == 3, "parent_fd says so");
-    char *const argv[DELIVERY_ARGS_MAX] = {name,       data,   d->data,   library,
-                                           d->library, parent, parent_fd, NULL};
+    char *const argv[DELIVERY_ARGS_MAX] = {
+        name,       data,   d->data,   library,
+        d->library, parent, parent_fd, d->config->sandbox ? NULL : sandbox,
+        off,        NULL};
     memcpy(d->argv, argv, sizeof argv);
+}
+
+int delivery_add_commands(const struct config *c, struct spawner *s, struct err *e)
+{
+    struct delivery d;
+    int r = prepare(&d, c, e);
+    for (size_t i = 0; r == 0 && d.embedded && library_place(&d, i); i++) {
+        make_command(&d);
+        r = spawner_add(s, d.program, d.argv, e);
+    }
+    return r;
+}
+
+static void start_engine(struct delivery *d)
+{
+    if (d->started || !find_library(d)) {
+        return;
+    }
+    make_command(d);
     child_init(&d->child, d->program, d->argv);
+    if (d->spawner != NULL) {
+        child_set_spawn(&d->child, spawner_spawn, d->spawner);
+    }
     child_tick(&d->child); /* at once: the next tick may be a second away */
     d->started = true;
     log_line(LOG_INFO, "serve", "engine library %s", d->library);
@@ -97,17 +140,15 @@ static int start_sink(struct delivery *d, struct store *store, struct http_serve
     return r;
 }
 
-int delivery_start(struct delivery *d, const struct config *c, struct store *store,
-                   struct http_server *server, struct err *e)
+int delivery_start(struct delivery *d, const struct config *c, struct spawner *spawner,
+                   struct store *store, struct http_server *server, struct err *e)
 {
-    *d = (struct delivery){.config = c, .embedded = c->clickhouse_url[0] == '\0' && c->engine};
-    (void)snprintf(d->data, sizeof d->data, "%s/engine", c->data);
-    (void)snprintf(d->socket, sizeof d->socket, "%s/engine/" ENGINE_SOCKET, c->data);
+    int r = prepare(d, c, e);
+    if (r != 0) {
+        return r;
+    }
+    d->spawner = spawner;
     if (d->embedded) {
-        int r = os_program(d->program, sizeof d->program);
-        if (r != 0) {
-            return err_os(e, r, "find the program", "/proc/self/exe");
-        }
         start_engine(d);
         if (!d->started) {
             log_line(

@@ -9,15 +9,17 @@
 #include "door/manage/manage.h"
 #include "main/child.h"
 #include "main/config.h"
+#include "main/spawner.h"
 #include "sink/clickhouse.h"
 
 #define DELIVERY_PATH_MAX 4300
-#define DELIVERY_ARGS_MAX 8
+#define DELIVERY_ARGS_MAX 10
 
 struct delivery {
     const struct config *config;
-    bool embedded; /* the engine is ours to run */
-    bool started;  /* child is in use */
+    struct spawner *spawner; /* starts the engine; NULL: this process does */
+    bool embedded;           /* the engine is ours to run */
+    bool started;            /* child is in use */
     struct child child;
     uint64_t starts_seen;
     unsigned wakes_left; /* ticks in which the sink is told to try again */
@@ -30,10 +32,13 @@ struct delivery {
     struct sink *sink; /* NULL: nothing is delivered (engine off and no clickhouse_url) */
 };
 
-/* Starts what the settings ask for. c is borrowed for the life of d. ERR_NO_MEMORY, ERR_IO (a
- * thread, the reader of the store). */
-int delivery_start(struct delivery *d, const struct config *c, struct store *store,
-                   struct http_server *server, struct err *e) MUST_CHECK;
+/* Names the engine, with each place where its library may be, to the spawner. ERR_IO,
+ * ERR_NO_MEMORY. */
+int delivery_add_commands(const struct config *c, struct spawner *s, struct err *e) MUST_CHECK;
+/* Starts what the settings ask for. c and spawner (may be NULL) are borrowed for the life of d.
+ * ERR_NO_MEMORY, ERR_IO (a thread, the reader of the store). */
+int delivery_start(struct delivery *d, const struct config *c, struct spawner *spawner,
+                   struct store *store, struct http_server *server, struct err *e) MUST_CHECK;
 /* About once a second. */
 void delivery_tick(struct delivery *d);
 /* For manage: how the engine is. ctx is a struct delivery. */

@@ -10,6 +10,7 @@
 #include "main/output.h"
 #include "main/verbs.h"
 #include "os/os.h"
+#include "os/sandbox.h"
 
 #define ENV_BACKOFF "TALLYMAN_DELIVERY_BACKOFF_MS"
 
@@ -21,7 +22,19 @@ static bool backoff_read(uint64_t *out)
     return text == NULL || (args_u64(text, out) && *out > 0 && *out <= DELIVER_BACKOFF_MS_MAX);
 }
 
-static int run(const char *data, uint64_t parent_fd)
+/* Destinations are directories anywhere, named while this runs, so files stay writable. What goes:
+ * starting programs, TCP, devices, pipes and links, and the calls that nothing here makes. */
+static void confine(void)
+{
+    struct sandbox s = {.name = "deliver"};
+    struct sandbox_state state;
+
+    sandbox_need(&s, "/", SANDBOX_READ | SANDBOX_WRITE);
+    sandbox_allow_libraries(&s);
+    sandbox_enter(&s, &state);
+}
+
+static int run(const char *data, uint64_t parent_fd, bool bare)
 {
     struct deliver_options options = {.data = data,
                                       .parent_fd = parent_fd == UINT64_MAX ? -1 : (int)parent_fd,
@@ -35,6 +48,9 @@ static int run(const char *data, uint64_t parent_fd)
     if (os_set_nice(DELIVER_NICE) != 0) {
         log_line(LOG_WARN, "deliver", "the priority could not be lowered");
     }
+    if (!bare) {
+        confine();
+    }
     if (deliver_run(&options, &e) != 0) {
         output_error("deliver", "%s", e.text);
         return EXIT_FAILED;
@@ -46,6 +62,7 @@ int verb_deliver(int argc, char **argv)
 {
     const char *data = config_default_data();
     uint64_t parent_fd = UINT64_MAX;
+    bool bare = false;
     int code = EXIT_DONE;
     const struct arg_option options[] = {
         {.name = "data",
@@ -60,6 +77,10 @@ int verb_deliver(int argc, char **argv)
          .help = "end when this inherited descriptor does (set by serve)",
          .min = 3,
          .max = 1023},
+        {.name = "no-sandbox",
+         .type = ARG_SWITCH,
+         .target = &bare,
+         .help = "keep the rights that are not needed (set by serve as its own setting says)"},
     };
     const struct arg_verb verb = {
         .name = "deliver",
@@ -74,5 +95,5 @@ int verb_deliver(int argc, char **argv)
     if (!args_begin(&verb, argc, argv, &args, &code)) {
         return code;
     }
-    return output_close("deliver", run(data, parent_fd));
+    return output_close("deliver", run(data, parent_fd, bare));
 }

@@ -25,6 +25,7 @@
 #include "main/output.h"
 #include "main/serve_artifacts.h"
 #include "main/serve_delivery.h"
+#include "main/serve_sandbox.h"
 #include "main/verbs.h"
 #include "main/version.h"
 #include "os/os.h"
@@ -43,6 +44,8 @@ struct serve {
     struct manage manage;
     struct delivery delivery;
     struct artifacts artifacts;
+    struct spawner spawner;
+    struct sandbox_state sandbox;
     struct http_route *routes;
     size_t route_count;
     const struct config *config;
@@ -294,9 +297,15 @@ static int open_store(struct serve *sv, struct err *e)
     return r;
 }
 
+/* NULL: this process starts its children itself. */
+static struct spawner *spawner_of(struct serve *sv)
+{
+    return sv->spawner.fd >= 0 ? &sv->spawner : NULL;
+}
+
 static int start_delivery(struct serve *sv, struct err *e)
 {
-    int r = delivery_start(&sv->delivery, sv->config, sv->store, sv->server, e);
+    int r = delivery_start(&sv->delivery, sv->config, spawner_of(sv), sv->store, sv->server, e);
     sv->manage.sink = sv->delivery.sink;
     sv->manage.query.engine_socket = sv->delivery.embedded ? sv->delivery.socket : NULL;
     return r;
@@ -315,6 +324,7 @@ static void fill_manage(struct serve *sv, const struct config *c)
                                  .sink_name = clickhouse_adapter.name,
                                  .engine_status = delivery_engine_status,
                                  .engine_ctx = &sv->delivery,
+                                 .sandbox = &sv->sandbox,
                                  .artifact_status = artifacts_status,
                                  .artifact_ctx = &sv->artifacts,
                                  .query = {.outside = outside,
@@ -362,6 +372,7 @@ static int run(struct serve *sv, const struct config *c, struct err *e)
         r = start_delivery(sv, e);
     }
     if (r == 0) {
+        sv->artifacts.spawner = spawner_of(sv);
         r = artifacts_start(&sv->artifacts, sv->server, e);
     }
     if (r == 0) {
@@ -414,7 +425,10 @@ static void note_close(int closed, const char *what, const struct err *closing, 
 static int serve(struct serve *sv, const struct config *c, struct err *e)
 {
     struct err closing = {0};
-    int r = open_journal(sv, c, e);
+    int r = serve_sandbox(c, &sv->spawner, &sv->sandbox, e);
+    if (r == 0) {
+        r = open_journal(sv, c, e);
+    }
     if (r != 0) {
         return r;
     }
@@ -457,6 +471,7 @@ int verb_serve(int argc, char **argv)
         output_error("serve", "%s", e.text);
         code = r == ERR_USAGE ? EXIT_USAGE : EXIT_FAILED;
     }
+    spawner_stop(&sv.spawner);
     config_free(&c);
     return code;
 }

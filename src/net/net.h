@@ -48,6 +48,8 @@ struct net_answer {
     struct buf body;
 };
 
+/* The TCP port of a URL, or of its scheme; 0: it has none that we know. */
+uint16_t net_url_port(const char *url);
 int net_open(struct net **out, const struct net_target *target, struct err *e) MUST_CHECK;
 void net_close(struct net *n);
 /* 0: a whole answer of any status. ERR_CONNECT: nothing was sent. ERR_IO: lost, silent or cut;

@@ -2,6 +2,7 @@
  * refused, so that it cannot end up in logs and error texts, the other is part of the request. */
 #include <curl/curl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "net/net_internal.h"
@@ -64,4 +65,18 @@ int net_set_target(struct net *n, const struct net_target *target, struct err *e
 {
     int r = check_url(n, target->url, e);
     return r < 0 ? r : copy(n, target, e);
+}
+
+uint16_t net_url_port(const char *url)
+{
+    CURLU *u = curl_url();
+    char *port = NULL;
+    uint16_t n = 0;
+    if (u != NULL && curl_url_set(u, CURLUPART_URL, url, 0) == CURLUE_OK &&
+        curl_url_get(u, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) == CURLUE_OK) {
+        n = (uint16_t)strtoul(port, NULL, 10); /* curl takes no other than 0 to 65535 */
+    }
+    curl_free(port);
+    curl_url_cleanup(u);
+    return n;
 }

@@ -8,6 +8,7 @@
 #define OS_OS_H
 
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>

@@ -14,7 +14,14 @@
  * non-blocking descriptor that can be read when a name was moved into the directory. disk_size:
  * bytes of the file system, used and free. rename_new is a rename that never replaces: -EEXIST;
  * where the file system cannot do that, -EINVAL. It is for the places that files are delivered to,
- * which the model disk does not hold. */
+ * which the model disk does not hold.
+ *
+ * landlock_create makes an empty set of rules that handles these rights (of files, of TCP, scopes);
+ * path and port add to it; enter gives up new privileges and lays the rules on this thread and what
+ * it starts from then on. seccomp does the same with a filter, for all threads. socket_pair: two
+ * ends that keep messages apart; send_fd and recv_fd send one with a descriptor (-1: none).
+ * spawn_sibling is spawn, but the child is this process's parent's; *pid may be set when it fails,
+ * and is then to be waited for by the parent. */
 #ifndef OS_CALLS_H
 #define OS_CALLS_H
 
@@ -36,44 +43,57 @@
     X(int, drop_cache, (int fd), (fd))                                                         \
     X(int, free_space, (const char *path, uint64_t *bytes), (path, bytes))
 
-#define OS_OTHER_CALLS(X)                                                                         \
-    X(uint64_t, clock_real_ms, (void), ())                                                        \
-    X(uint64_t, clock_mono_ns, (void), ())                                                        \
-    X(int, random, (void *p, size_t n), (p, n))                                                   \
-    X(int64_t, read, (int fd, void *p, size_t n), (fd, p, n))                                     \
-    X(int64_t, write, (int fd, const void *p, size_t n), (fd, p, n))                              \
-    X(int64_t, recv, (int fd, void *p, size_t n), (fd, p, n))                                     \
-    X(int64_t, sendv, (int fd, const struct iovec *iov, int count), (fd, iov, count))             \
-    X(int, shutdown, (int fd, int how), (fd, how))                                                \
-    X(int, socket, (int domain, int type, int protocol), (domain, type, protocol))                \
-    X(int, bind, (int fd, const struct sockaddr *a, unsigned len), (fd, a, len))                  \
-    X(int, listen, (int fd, int backlog), (fd, backlog))                                          \
-    X(int, accept, (int fd), (fd))                                                                \
-    X(int, connect, (int fd, const struct sockaddr *a, unsigned len), (fd, a, len))               \
-    X(int, setsockopt, (int fd, int level, int name, const void *v, unsigned len),                \
-      (fd, level, name, v, len))                                                                  \
-    X(int, getsockname, (int fd, struct sockaddr *a, unsigned *len), (fd, a, len))                \
-    X(int, epoll_create, (void), ())                                                              \
-    X(int, epoll_ctl, (int ep, int op, int fd, struct epoll_event *ev), (ep, op, fd, ev))         \
-    X(int, epoll_wait, (int ep, struct epoll_event *ev, int max, int timeout_ms),                 \
-      (ep, ev, max, timeout_ms))                                                                  \
-    X(int, eventfd, (void), ())                                                                   \
-    X(int, signalfd, (const int *signals, int count), (signals, count))                           \
-    X(int, raise_nofile, (uint64_t * limit), (limit))                                             \
-    X(int, pipe, (int fds[2]), (fds))                                                             \
-    X(int, spawn, (const char *path, char *const *argv, int fd), (path, argv, fd))                \
-    X(int, wait_child, (int pid, int *status), (pid, status))                                     \
-    X(int, kill, (int pid, int signal), (pid, signal))                                            \
-    X(int, chdir, (const char *path), (path))                                                     \
-    X(int, program, (char *path, size_t size), (path, size))                                      \
-    X(int, set_nice, (int nice), (nice))                                                          \
-    X(int, poll_in, (int fd, int timeout_ms), (fd, timeout_ms))                                   \
-    X(int, poll, (struct pollfd * fds, unsigned count, int timeout_ms), (fds, count, timeout_ms)) \
-    X(int, reserve, (int fd, uint64_t offset, uint64_t n), (fd, offset, n))                       \
-    X(int, write_back, (int fd, uint64_t offset, uint64_t n, bool wait), (fd, offset, n, wait))   \
-    X(int, drop_range, (int fd, uint64_t offset, uint64_t n), (fd, offset, n))                    \
-    X(int, watch_dir, (const char *path), (path))                                                 \
-    X(int, disk_size, (const char *path, uint64_t *bytes), (path, bytes))                         \
-    X(int, rename_new, (const char *from, const char *to), (from, to))
+#define OS_OTHER_CALLS(X)                                                                          \
+    X(uint64_t, clock_real_ms, (void), ())                                                         \
+    X(uint64_t, clock_mono_ns, (void), ())                                                         \
+    X(int, random, (void *p, size_t n), (p, n))                                                    \
+    X(int64_t, read, (int fd, void *p, size_t n), (fd, p, n))                                      \
+    X(int64_t, write, (int fd, const void *p, size_t n), (fd, p, n))                               \
+    X(int64_t, recv, (int fd, void *p, size_t n), (fd, p, n))                                      \
+    X(int64_t, sendv, (int fd, const struct iovec *iov, int count), (fd, iov, count))              \
+    X(int, shutdown, (int fd, int how), (fd, how))                                                 \
+    X(int, socket, (int domain, int type, int protocol), (domain, type, protocol))                 \
+    X(int, bind, (int fd, const struct sockaddr *a, unsigned len), (fd, a, len))                   \
+    X(int, listen, (int fd, int backlog), (fd, backlog))                                           \
+    X(int, accept, (int fd), (fd))                                                                 \
+    X(int, connect, (int fd, const struct sockaddr *a, unsigned len), (fd, a, len))                \
+    X(int, setsockopt, (int fd, int level, int name, const void *v, unsigned len),                 \
+      (fd, level, name, v, len))                                                                   \
+    X(int, getsockname, (int fd, struct sockaddr *a, unsigned *len), (fd, a, len))                 \
+    X(int, epoll_create, (void), ())                                                               \
+    X(int, epoll_ctl, (int ep, int op, int fd, struct epoll_event *ev), (ep, op, fd, ev))          \
+    X(int, epoll_wait, (int ep, struct epoll_event *ev, int max, int timeout_ms),                  \
+      (ep, ev, max, timeout_ms))                                                                   \
+    X(int, eventfd, (void), ())                                                                    \
+    X(int, signalfd, (const int *signals, int count), (signals, count))                            \
+    X(int, raise_nofile, (uint64_t * limit), (limit))                                              \
+    X(int, pipe, (int fds[2]), (fds))                                                              \
+    X(int, spawn, (const char *path, char *const *argv, int fd), (path, argv, fd))                 \
+    X(int, wait_child, (int pid, int *status), (pid, status))                                      \
+    X(int, kill, (int pid, int signal), (pid, signal))                                             \
+    X(int, chdir, (const char *path), (path))                                                      \
+    X(int, program, (char *path, size_t size), (path, size))                                       \
+    X(int, set_nice, (int nice), (nice))                                                           \
+    X(int, poll_in, (int fd, int timeout_ms), (fd, timeout_ms))                                    \
+    X(int, poll, (struct pollfd * fds, unsigned count, int timeout_ms), (fds, count, timeout_ms))  \
+    X(int, reserve, (int fd, uint64_t offset, uint64_t n), (fd, offset, n))                        \
+    X(int, write_back, (int fd, uint64_t offset, uint64_t n, bool wait), (fd, offset, n, wait))    \
+    X(int, drop_range, (int fd, uint64_t offset, uint64_t n), (fd, offset, n))                     \
+    X(int, watch_dir, (const char *path), (path))                                                  \
+    X(int, disk_size, (const char *path, uint64_t *bytes), (path, bytes))                          \
+    X(int, rename_new, (const char *from, const char *to), (from, to))                             \
+    X(int, core_limit, (uint64_t * bytes), (bytes))                                                \
+    X(int, landlock_abi, (void), ())                                                               \
+    X(int, landlock_create, (uint64_t files, uint64_t net, uint64_t scopes), (files, net, scopes)) \
+    X(int, landlock_path, (int rules, const char *path, uint64_t rights), (rules, path, rights))   \
+    X(int, landlock_port, (int rules, uint64_t port, uint64_t rights), (rules, port, rights))      \
+    X(int, landlock_enter, (int rules), (rules))                                                   \
+    X(int, seccomp, (const struct sock_filter *code, unsigned count), (code, count))               \
+    X(int, fork, (void), ())                                                                       \
+    X(int, socket_pair, (int fds[2]), (fds))                                                       \
+    X(int64_t, send_fd, (int to, const void *p, size_t n, int fd), (to, p, n, fd))                 \
+    X(int64_t, recv_fd, (int from, void *p, size_t n, int *fd), (from, p, n, fd))                  \
+    X(int, spawn_sibling, (const char *path, char *const *argv, int fd, int *pid),                 \
+      (path, argv, fd, pid))
 
 #endif

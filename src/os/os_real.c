@@ -10,14 +10,12 @@
  * retried here.
  *
  * Answers: every error is returned. Aborts: a clock that cannot be read, which Linux does not
- * produce. long: one function a
- * call, and nothing else. */
+ * produce. */
 #include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -33,6 +31,7 @@
 
 #include "base/ensure.h"
 #include "os/os.h"
+#include "os/os_internal.h"
 
 /* Evaluates a system call until it is not interrupted; gives its result or a negative errno. */
 #define RETRY(type, call)                        \
@@ -390,103 +389,7 @@ static int real_raise_nofile(uint64_t *limit)
     return 0;
 }
 
-/* ---- processes ---- */
-
-static int real_pipe(int fds[2])
-{
-    return pipe2(fds, O_CLOEXEC) < 0 ? -errno : 0;
-}
-
-/* What the child is born with: nothing at its standard input, this process's standard error at its
- * outputs, fd as descriptor 3 (when it is not negative) and no other; no signal blocked or ignored;
- * a process group of its own, so that a terminal's Ctrl-C reaches only its parent; of the
- * environment the variables below. */
-static int spawn_prepare(posix_spawn_file_actions_t *files, posix_spawnattr_t *attributes, int fd)
-{
-    sigset_t none;
-    sigset_t all;
-    int failed;
-
-    (void)sigemptyset(&none);
-    (void)sigfillset(&all);
-    failed = posix_spawn_file_actions_addopen(files, 0, "/dev/null", O_RDONLY, 0);
-    if (failed == 0) {
-        failed = posix_spawn_file_actions_adddup2(files, 2, 1);
-    }
-    if (failed == 0 && fd >= 0) {
-        failed = posix_spawn_file_actions_adddup2(files, fd, 3);
-    }
-    if (failed == 0) {
-        failed = posix_spawnattr_setflags(
-            attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
-    }
-    if (failed == 0) {
-        failed = posix_spawnattr_setsigmask(attributes, &none);
-    }
-    if (failed == 0) {
-        failed = posix_spawnattr_setsigdefault(attributes, &all);
-    }
-    return failed == 0 ? posix_spawnattr_setpgroup(attributes, 0) : failed;
-}
-
-/* The variables that a child gets, where this process has them: what programs need to run, and
- * nothing that is somebody's secret (tokens, keys of clouds), which a library might use or show. */
-static const char *const environment[] = {
-    "PATH=",
-    "HOME=",
-    "TMPDIR=",
-    "LANG=",
-    "LC_ALL=",
-    "TZ=",
-    "LD_PRELOAD=",
-    "LD_LIBRARY_PATH=",
-    "ASAN_OPTIONS=",
-    "TSAN_OPTIONS=",
-    "UBSAN_OPTIONS=",
-    "LLVM_PROFILE_FILE=",
-    "TALLYMAN_DELIVERY_BACKOFF_MS=",
-};
-
-#define ENVIRONMENT_COUNT (sizeof environment / sizeof *environment)
-
-static void environment_take(char *out[ENVIRONMENT_COUNT + 1])
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < ENVIRONMENT_COUNT; i++) {
-        for (char **p = environ; *p != NULL; p++) {
-            if (strncmp(*p, environment[i], strlen(environment[i])) == 0) {
-                out[n++] = *p;
-                break;
-            }
-        }
-    }
-    out[n] = NULL;
-}
-
-static int real_spawn(const char *path, char *const *argv, int fd)
-{
-    char *env[ENVIRONMENT_COUNT + 1];
-    posix_spawn_file_actions_t files;
-    posix_spawnattr_t attributes;
-    pid_t pid = 0;
-    int failed = posix_spawn_file_actions_init(&files);
-
-    if (failed != 0) {
-        return -failed;
-    }
-    failed = posix_spawnattr_init(&attributes);
-    if (failed == 0) {
-        failed = spawn_prepare(&files, &attributes, fd);
-        if (failed == 0) {
-            environment_take(env);
-            failed = posix_spawn(&pid, path, &files, &attributes, argv, env);
-        }
-        (void)posix_spawnattr_destroy(&attributes);
-    }
-    (void)posix_spawn_file_actions_destroy(&files);
-    return failed != 0 ? -failed : (int)pid;
-}
+/* ---- processes: pipes, spawning and forking are in os_process.c ---- */
 
 static int real_wait_child(int pid, int *status)
 {

@@ -292,6 +292,17 @@ static void put_artifacts(struct buf *b, const struct instance *i)
     buf_put_char(b, '}');
 }
 
+static void put_sandbox(struct buf *b, const struct sandbox_state *st)
+{
+    json_put_name(b, "sandbox");
+    buf_put_char(b, '{');
+    manage_put_flag(b, "wanted", st->wanted);
+    manage_put_number(b, "landlock", (uint64_t)st->landlock);
+    manage_put_flag(b, "seccomp", st->seccomp);
+    manage_put_text(b, "detail", slice_cstr(st->detail));
+    buf_put_char(b, '}');
+}
+
 void manage_status_head(void *ctx, struct http_request *req)
 {
     struct manage_caller who;
@@ -323,6 +334,9 @@ static void status_done(void *ctx, struct http_request *req)
     put_engine(&b, m);
     if (m->artifact_status != NULL) {
         put_artifacts(&b, i);
+    }
+    if (m->sandbox != NULL) {
+        put_sandbox(&b, m->sandbox);
     }
     json_put_name(&b, "http");
     buf_put_char(&b, '{');

@@ -13,6 +13,7 @@
 
 #include "http/http.h"
 #include "journal/journal.h"
+#include "os/sandbox.h"
 #include "sink/sink.h"
 #include "store/store.h"
 
@@ -65,6 +66,7 @@ struct manage {
     /* How the embedded engine is; NULL: there is none. */
     void (*engine_status)(void *ctx, struct manage_engine *out);
     void *engine_ctx;
+    const struct sandbox_state *sandbox; /* of this process; NULL: none is known */
     /* How the artifact door is; NULL: there is none, and no artifact either. */
     void (*artifact_status)(void *ctx, struct manage_artifacts *out);
     void *artifact_ctx;
