@@ -53,7 +53,7 @@ BLAKE3_OBJ := $(patsubst %,$(B)/obj/blake3/%.o,$(BLAKE3_NAMES))
 BLAKE3_CFLAGS += -I$(BLAKE3_DIR)
 endif
 
-LIBS := $(BLAKE3_LIBS) -lcrypto -lhttp_parser -lcurl -lsqlite3 -lz -ldl
+LIBS := $(BLAKE3_LIBS) -lcrypto -lhttp_parser -lcurl -lsqlite3 -lzstd -lz -ldl
 
 # One short line a step; VERBOSE=1 shows the commands.
 Q := $(if $(VERBOSE),,@)

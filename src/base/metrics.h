@@ -58,6 +58,14 @@
     X(JOURNAL_NO_SPACE, "tallyman_journal_no_space", "gauge", "1 while intake waits for space.")   \
     X(JOURNAL_CLOCK_AHEAD_MS, "tallyman_journal_clock_ahead_ms", "gauge",                          \
       "How far the last event id's time is ahead of the clock.")                                   \
+    X(JOURNAL_SEGMENTS, "tallyman_journal_segments", "gauge", "Sealed generations.")               \
+    X(JOURNAL_SEGMENT_PLAIN_BYTES, "tallyman_journal_segment_plain_bytes", "gauge",                \
+      "Bytes of the lines in sealed generations.")                                                 \
+    X(JOURNAL_SEGMENT_BYTES, "tallyman_journal_segment_bytes", "gauge",                            \
+      "Bytes of the files of sealed generations.")                                                 \
+    X(JOURNAL_SEALS, "tallyman_journal_seals_total", "counter", "Generations sealed.")             \
+    X(JOURNAL_SEAL_FAILURES, "tallyman_journal_seal_failures_total", "counter",                    \
+      "Attempts to seal a generation that failed; it stays as it is.")                             \
     X(JOURNAL_CORRUPT_READS, "tallyman_journal_corrupt_reads_total", "counter",                    \
       "Reads of a generation refused because its bytes do not have their checksum.")               \
     X(INDEX_RUNS, "tallyman_index_runs", "gauge", "Sorted runs of batch keys.")                    \

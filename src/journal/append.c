@@ -212,7 +212,8 @@ static int make_room(struct journal *j, uint64_t bytes, uint32_t events, struct 
                                 tail->bytes + j->group.len + bytes + 1 > j->tail_capacity)) {
         return ERR_GROUP_FULL;
     }
-    if (tail->bytes + j->group.len + bytes + 1 <= j->tail_capacity) {
+    bool close = j->sealer.close_tail && j->group_events == 0 && tail->events > 0;
+    if (!close && tail->bytes + j->group.len + bytes + 1 <= j->tail_capacity) {
         return 0;
     }
     if (os_clock_mono_ns() < j->retry_space_ns) {

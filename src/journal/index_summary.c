@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "journal/bytes.h"
 #include "journal/index_format.h"
 #include "os/os.h"
 
@@ -91,11 +92,14 @@ static int index_hash_file(struct index_summary *s, const char *path, struct err
     int64_t got = 0;
     int result = 0;
     uint8_t *buffer;
-    int fd = os_open(path, O_RDONLY, 0);
+    struct bytes_file *file;
+    struct bytes_reader bytes;
 
-    if (fd < 0) {
-        return err_os(e, fd, "open", path);
+    result = bytes_file_open(path, s->generation, &file, e);
+    if (result != 0) {
+        return result;
     }
+    bytes_start(&bytes, file);
     buffer = malloc(INDEX_HASH_BYTES);
     if (buffer == NULL) {
         result = err_set(e, ERR_NO_MEMORY, "no memory to hash %s", path);
@@ -103,9 +107,9 @@ static int index_hash_file(struct index_summary *s, const char *path, struct err
     }
     sha256_start(&hash);
     do {
-        got = os_pread_full(fd, buffer, INDEX_HASH_BYTES, offset);
+        got = bytes_read(&bytes, buffer, INDEX_HASH_BYTES, offset, e);
         if (got < 0) {
-            result = err_os(e, (int)got, "read", path);
+            result = (int)got;
             goto out;
         }
         sha256_add(&hash, buffer, (size_t)got);
@@ -119,7 +123,8 @@ static int index_hash_file(struct index_summary *s, const char *path, struct err
     sha256_end(&hash, s->file_sha256);
 out:
     free(buffer);
-    (void)os_close(fd);
+    bytes_stop(&bytes);
+    bytes_file_close(file);
     return result;
 }
 

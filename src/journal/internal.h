@@ -14,6 +14,7 @@
 #include "journal/index.h"
 #include "journal/journal.h"
 #include "journal/layout.h"
+#include "journal/sealer.h"
 #include "journal/spare.h"
 #include "journal/streams.h"
 
@@ -25,7 +26,10 @@ struct generation {
     uint64_t bytes;    /* [lock] committed bytes */
     uint64_t events;   /* [lock] */
     bool tail;         /* [lock] */
-    int fd;            /* the tail's, for writing; -1 for a closed one */
+    bool sealed;       /* [lock] its bytes are in segments/ */
+    /* [lock] Of a sealed one: of its file, and the chain head at last_id. */
+    uint8_t sha256[SHA256_LEN], head[SHA256_LEN];
+    int fd; /* the tail's, for writing; -1 for a closed one */
     /* [lock] open while somebody holds it; the tail's always is. Who holds another one than this
      * one goes on with it. */
     struct bytes_file *file;
@@ -47,6 +51,10 @@ struct journal {
     uint64_t bytes;                   /* [lock] committed, all generations */
     bool poisoned, damaged, no_space; /* [lock] damaged: poisoned by what was found at the start */
     char cause[256];                  /* [lock] */
+    uint32_t sealed_count;            /* [lock] generations, the first ones, that are sealed */
+    uint64_t sealed_bytes, stored_bytes; /* [lock] their plain bytes, and those of their files */
+    uint64_t manifest_bytes;             /* committed; whoever holds sealer.work, or the opening */
+    struct sealer sealer;
 
     /* the writer */
     struct index *index;
@@ -103,6 +111,16 @@ int journal_count_line(void *ctx, const struct line *l);
 /* Fingerprint, offset and so on of a proven batch, into the index. */
 struct scan_batch;
 int journal_index_batch(struct journal *j, const struct scan_batch *b, uint32_t ordinal) MUST_CHECK;
+/* open_sealed.c: takes a generation that the manifest says is sealed, and looks at its end.
+ * ERR_CORRUPT: it has no bytes and no events then. */
+int journal_load_sealed(struct journal *j, struct generation *g,
+                        const struct layout_generation *row, struct err *e) MUST_CHECK;
+/* Removes what a cut seal left. */
+struct inventory;
+int journal_clear_seals(struct journal *j, const struct inventory *inv, struct err *e) MUST_CHECK;
+/* Of a closed generation's file, while nobody seals. */
+void journal_generation_path(struct journal *j, const struct generation *g,
+                             char out[LAYOUT_PATH_MAX]);
 /* lookup.c: 1 when the batch's key is committed or staged (*r is then its outcome), 0 when it is
  * new, negative when that cannot be known. */
 int journal_lookup(struct journal *j, const struct journal_batch *b, const uint8_t fingerprint[16],

@@ -30,7 +30,9 @@ struct journal;
 struct journal_options {
     uint64_t generation_bytes; /* 0: JOURNAL_GENERATION_BYTES; at least 64 KiB */
     uint64_t group_bytes;      /* 0: JOURNAL_GROUP_BYTES; a group closes when it has passed this */
-    bool threads;              /* prepare the next tail and write index files in the background */
+    uint32_t seal_after_generations; /* 0: only when asked; else the newest closed ones stay plain,
+                                        so many, and the others are sealed (with threads only) */
+    bool threads; /* prepare the next tail and write index files in the background */
 };
 
 /* One event of a batch: canonical JSON texts (strings with their quotes), borrowed for the call. */
@@ -79,7 +81,8 @@ struct journal_frontier {
 struct journal_status {
     struct journal_frontier frontier;
     uint64_t bytes;
-    uint32_t generations;
+    uint32_t generations, segments;      /* segments: generations that are sealed */
+    uint64_t sealed_bytes, stored_bytes; /* their plain bytes, and those of their files */
     bool poisoned;
     bool damaged; /* poisoned because of damage found at the start: a restart does not help */
     bool no_space;

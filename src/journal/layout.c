@@ -1,5 +1,4 @@
-/* Names and manifest. A journal exists once its manifest's first LF is durable; until then
- * everything else in the directory is empty and may be made again. */
+/* Names in the data directory, and the listing of pending/. */
 #include "journal/layout.h"
 
 #include <errno.h>
@@ -9,12 +8,6 @@
 #include "base/ensure.h"
 #include "base/slice.h"
 #include "os/os.h"
-
-static const char manifest_first[] =
-    "{\"format_id\":\"groundhog/log\",\"min_reader\":1,\"min_writer\":1,\"schema_version\":1,"
-    "\"stability\":\"stable\",\"type\":\"format\"}";
-
-#define MANIFEST_MAX (1u << 20)
 
 static void join(char out[LAYOUT_PATH_MAX], const char *a, const char *b)
 {
@@ -56,6 +49,41 @@ void layout_pending_path(const struct layout *l, const struct uuid *first, const
     ensure(n > 0 && n < LAYOUT_PATH_MAX);
 }
 
+void layout_segment_name(const struct layout_generation *g, char out[LAYOUT_SEGMENT_NAME])
+{
+    char a[UUID_TEXT_LEN + 1] = {0};
+    char b[UUID_TEXT_LEN + 1] = {0};
+    char hex[SHA256_HEX_LEN + 1] = {0};
+    uuid_text(a, &g->first_id);
+    uuid_text(b, &g->last_id);
+    hex_encode(hex, g->sha256, SHA256_LEN);
+    int n = snprintf(out, LAYOUT_SEGMENT_NAME, "%s_%s_%s.ndjson.zst", a, b, hex);
+    ensure(n == LAYOUT_SEGMENT_NAME - 1);
+}
+
+void layout_generation_path(const struct layout *l, const struct layout_generation *g,
+                            char out[LAYOUT_PATH_MAX])
+{
+    char name[LAYOUT_SEGMENT_NAME];
+    if (!g->sealed) {
+        layout_pending_path(l, &g->first_id, &g->last_id, out);
+        return;
+    }
+    layout_segment_name(g, name);
+    join(out, l->segments, name);
+}
+
+bool layout_segment_parse(struct slice name, struct layout_generation *g)
+{
+    const size_t hash_at = 2 * UUID_TEXT_LEN + 2;
+    return name.len == LAYOUT_SEGMENT_NAME - 1 && name.ptr[UUID_TEXT_LEN] == '_' &&
+           name.ptr[hash_at - 1] == '_' &&
+           slice_eq(slice_from(name, hash_at + SHA256_HEX_LEN), SLICE(".ndjson.zst")) &&
+           uuid7_parse(slice_of(name.ptr, UUID_TEXT_LEN), &g->first_id) &&
+           uuid7_parse(slice_of(name.ptr + UUID_TEXT_LEN + 1, UUID_TEXT_LEN), &g->last_id) &&
+           hex_decode(g->sha256, slice_of(name.ptr + hash_at, SHA256_HEX_LEN), SHA256_LEN);
+}
+
 struct listing {
     const struct layout *layout;
     struct layout_generation *rows;
@@ -90,6 +118,9 @@ static int list_one(void *ctx, const char *name)
     layout_pending_path(ls->layout, &g.first_id, &g.last_id, path);
     struct os_stat st;
     int r = os_stat(path, &st);
+    if (r == -ENOENT) {
+        return 0; /* sealed, while it was listed beside a server */
+    }
     if (r < 0) {
         ls->code = err_os(ls->e, r, "stat", "pending generation");
         return 1;
@@ -141,88 +172,4 @@ int layout_list_pending(const struct layout *l, struct layout_generation **out, 
     *out = ls.rows;
     *count = ls.count;
     return 0;
-}
-
-/* The committed records behind the first one. Sealing is not built: any of them is from a later
- * version. */
-static int check_records(struct slice text, uint64_t *good, struct err *e)
-{
-    size_t first = sizeof manifest_first - 1;
-    const char *lf = memchr(text.ptr, '\n', text.len);
-    ensure(lf != NULL);
-    struct slice record = slice_of(text.ptr, (size_t)(lf - text.ptr));
-    if (!slice_eq(record, slice_of(manifest_first, first))) {
-        if (slice_starts(record, SLICE("{\"format_id\":\"groundhog/log\""))) {
-            return err_set(e, ERR_UNSUPPORTED,
-                           "manifest.jsonl: a format this version does not know");
-        }
-        return err_set_at(e, ERR_CORRUPT, 0,
-                          "manifest.jsonl: the first record is not a format record");
-    }
-    *good = first + 1;
-    if (memchr(text.ptr + *good, '\n', text.len - *good) != NULL) {
-        return err_set_at(e, ERR_UNSUPPORTED, *good,
-                          "manifest.jsonl: sealed segments need a later version");
-    }
-    return 0;
-}
-
-int layout_read_manifest(const struct layout *l, enum layout_manifest *state, uint64_t *good_bytes,
-                         uint64_t *file_bytes, struct err *e)
-{
-    *good_bytes = 0;
-    *file_bytes = 0;
-    *state = LAYOUT_MANIFEST_MISSING;
-    int fd = os_open(l->manifest, O_RDONLY, 0);
-    if (fd == -ENOENT) {
-        return 0;
-    }
-    if (fd < 0) {
-        return err_os(e, fd, "open", "manifest.jsonl");
-    }
-    int r = 0;
-    char *text = malloc(MANIFEST_MAX);
-    int64_t n = text == NULL ? -ENOMEM : os_pread_full(fd, text, MANIFEST_MAX, 0);
-    if (n < 0) {
-        r = err_os(e, (int)n, "read", "manifest.jsonl");
-    } else if (memchr(text, '\n', (size_t)n) == NULL) {
-        *state = LAYOUT_MANIFEST_UNCOMMITTED;
-        *file_bytes = (uint64_t)n;
-    } else {
-        *state = LAYOUT_MANIFEST_GOOD;
-        *file_bytes = (uint64_t)n;
-        r = check_records(slice_of(text, (size_t)n), good_bytes, e);
-    }
-    free(text);
-    (void)os_close(fd);
-    return r;
-}
-
-int layout_write_manifest(const struct layout *l, struct err *e)
-{
-    const size_t n = sizeof manifest_first - 1;
-    int fd = os_open(l->manifest, O_RDWR | O_CREAT, 0600);
-    if (fd < 0) {
-        return err_os(e, fd, "create", "manifest.jsonl");
-    }
-    /* The body is durable before its LF, and nothing follows the LF: whichever byte of it a crash
-     * leaves, the record is either whole or has no LF and is written again. */
-    int r = os_ftruncate(fd, 0);
-    if (r == 0) {
-        r = os_pwrite_all(fd, manifest_first, n, 0, NULL);
-    }
-    if (r == 0) {
-        r = os_fsync(fd);
-    }
-    if (r == 0) {
-        r = os_pwrite_all(fd, "\n", 1, n, NULL);
-    }
-    if (r == 0) {
-        r = os_fsync(fd);
-    }
-    if (r == 0) {
-        r = os_sync_dir(l->journal);
-    }
-    (void)os_close(fd);
-    return r < 0 ? err_os(e, r, "write", "manifest.jsonl") : 0;
 }

@@ -16,6 +16,7 @@
 #include "base/metrics.h"
 #include "journal/chain.h"
 #include "journal/internal.h"
+#include "journal/inventory.h"
 #include "journal/scan.h"
 #include "os/os.h"
 
@@ -107,7 +108,7 @@ static int create(struct journal *j, struct err *e)
         return err_os(e, r, "create", "the journal");
     }
     r = sync_parent(j->layout.root, e);
-    return r != 0 ? r : layout_write_manifest(&j->layout, e);
+    return r != 0 ? r : manifest_create(&j->layout, e);
 }
 
 /* What the last process wrote of the manifest is durable, or forgotten: after a sync of it that
@@ -131,21 +132,20 @@ static int settle_manifest(struct journal *j, struct err *e)
 
 static int check_manifest(struct journal *j, struct err *e)
 {
-    enum layout_manifest state;
-    uint64_t good;
-    uint64_t size;
+    struct manifest m;
     int r = settle_manifest(j, e);
     if (r != 0) {
         return r;
     }
-    r = layout_read_manifest(&j->layout, &state, &good, &size, e);
+    r = manifest_read(&j->layout, &m, e);
     if (r != 0) {
         return r;
     }
-    if (state != LAYOUT_MANIFEST_GOOD) {
+    manifest_free(&m);
+    if (m.state != MANIFEST_GOOD) {
         return create(j, e);
     }
-    if (size == good) {
+    if (m.file_bytes == m.good_bytes) {
         return 0;
     }
     /* A last record without LF was never committed. */
@@ -153,7 +153,7 @@ static int check_manifest(struct journal *j, struct err *e)
     if (fd < 0) {
         return err_os(e, fd, "open", "manifest.jsonl");
     }
-    r = os_ftruncate(fd, good);
+    r = os_ftruncate(fd, m.good_bytes);
     if (r == 0) {
         r = os_fsync(fd);
     }
@@ -272,7 +272,7 @@ static int rebuild(struct journal *j, struct generation *g, bool with_keys, stru
     }
     j->bytes += g->bytes;
     char path[LAYOUT_PATH_MAX];
-    layout_pending_path(&j->layout, &g->first_id, &g->last_id, path);
+    journal_generation_path(j, g, path);
     r = streams_generation(j->streams, true, &sum.streams, &sum.stream_count);
     if (r == 0) {
         r = index_close_generation(j->index, &sum, path, with_keys, e);
@@ -314,12 +314,14 @@ static int load_generation(struct journal *j, struct generation *g, bool keys_kn
 
 static int load_closed(struct journal *j, struct err *e)
 {
-    struct layout_generation *rows = NULL;
-    uint32_t count = 0;
-    int r = layout_list_pending(&j->layout, &rows, &count, e);
+    struct inventory inv;
+    int r = inventory_take(&j->layout, &inv, e);
     if (r != 0) {
         return r;
     }
+    const struct layout_generation *rows = inv.closed;
+    uint32_t count = inv.count;
+    j->manifest_bytes = inv.manifest.good_bytes;
     struct index_generation *closed = calloc(count + 1u, sizeof *closed);
     bool *known = calloc(count + 1u, sizeof *known);
     r = closed == NULL || known == NULL ? err_set(e, ERR_NO_MEMORY, "no memory for generations")
@@ -341,11 +343,17 @@ static int load_closed(struct journal *j, struct err *e)
         g->last_id = rows[i].last_id;
         g->named_last_id = rows[i].last_id;
         g->bytes = rows[i].bytes;
-        r = load_generation(j, g, known[i], e);
+        r = rows[i].sealed ? journal_load_sealed(j, g, &rows[i], e) : 0;
+        if (r == 0) {
+            r = load_generation(j, g, known[i], e);
+        }
     }
     free(closed);
     free(known);
-    free(rows);
+    if (r == 0) {
+        r = journal_clear_seals(j, &inv, e);
+    }
+    inventory_free(&inv);
     return r;
 }
 
@@ -378,6 +386,7 @@ static int open_locked(struct journal *j, struct err *e)
 
 static void free_journal(struct journal *j)
 {
+    sealer_stop(j);
     if (j->spare_running) {
         spare_stop(&j->spare);
     }
@@ -401,6 +410,7 @@ static void free_journal(struct journal *j)
         (void)os_close(j->lock_fd);
     }
     (void)pthread_mutex_destroy(&j->lock);
+    sealer_free(&j->sealer);
     free(j);
 }
 
@@ -423,6 +433,7 @@ int journal_open(const char *dir, const struct journal_options *options, struct 
     }
     int r = pthread_mutex_init(&j->lock, NULL);
     ensure(r == 0);
+    sealer_init(&j->sealer);
     j->frontier.empty = true;
     memcpy(j->frontier.head, chain_genesis, SHA256_LEN);
     j->streams = streams_new();
@@ -462,6 +473,7 @@ int journal_open(const char *dir, const struct journal_options *options, struct 
 int journal_close(struct journal *j, struct err *e)
 {
     int r = 0;
+    sealer_stop(j);
     if (!j->poisoned) {
         spare_stop(&j->spare);
         j->spare_running = false;

@@ -31,7 +31,7 @@ void scan_start_file(struct scan *s, const struct bytes_file *file, uint64_t lim
     *s = (struct scan){.limit = limit, .check_order = true};
     if (file != NULL) {
         /* Without the block checksums: the proof of a batch is more than they say, and tells the
-         * place of damage to the batch. */
+         * place of damage to the batch. A segment checks its blocks all the same. */
         s->own = *file;
         s->own.block_crcs = NULL;
     }
@@ -325,4 +325,11 @@ int scan_next(struct scan *s, struct scan_batch *b, scan_line_fn *fn, void *ctx,
     s->events += count;
     s->offset += bytes;
     return 1;
+}
+
+const char *scan_batch_lines(const struct scan *s, const struct scan_batch *b)
+{
+    ensure(b->offset >= s->window_offset);
+    ensure(b->offset - s->window_offset + b->bytes <= s->window.len);
+    return s->window.ptr + (b->offset - s->window_offset);
 }

@@ -74,6 +74,8 @@ void scan_stop(struct scan *s);
  * returned. */
 int scan_next(struct scan *s, struct scan_batch *b, scan_line_fn *fn, void *ctx,
               struct err *e) MUST_CHECK;
+/* The lines of the batch that scan_next gave, b->bytes of them; valid until the next call. */
+const char *scan_batch_lines(const struct scan *s, const struct scan_batch *b);
 /* Puts a scan at another place of the same file, without knowledge of what precedes it. */
 void scan_jump(struct scan *s, uint64_t offset);
 /* Whether id may follow last: same group with the next index, or the next group with index 0, where

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "journal/internal.h"
+#include "journal/segment.h"
 #include "os/os.h"
 
 static void poison(struct journal *j, const char *cause, bool damaged)
@@ -90,30 +91,80 @@ struct generation *journal_add_generation(struct journal *j, int fd)
     return g;
 }
 
-static int open_closed(struct journal *j, struct generation *g, struct err *e)
+/* What of a closed generation says where its bytes are. [lock] */
+static struct layout_generation where(const struct generation *g)
 {
-    char path[LAYOUT_PATH_MAX];
-    ensure(!g->tail);
-    layout_pending_path(&j->layout, &g->first_id, &g->named_last_id, path);
-    int r = bytes_file_open(path, g->ordinal, &g->file, e);
-    if (r == 0) {
-        g->file->block_crcs = g->block_crcs;
-        g->file->block_count = g->block_count;
-        g->file->bytes = g->bytes;
-    }
-    return r;
+    struct layout_generation row = {.first_id = g->first_id,
+                                    .last_id = g->named_last_id,
+                                    .bytes = g->bytes,
+                                    .events = g->events,
+                                    .sealed = g->sealed};
+    memcpy(row.sha256, g->sha256, SHA256_LEN);
+    memcpy(row.head, g->head, SHA256_LEN);
+    return row;
 }
 
+/* A segment must be of the generation that the manifest names. */
+static int open_closed(struct journal *j, uint32_t ordinal, const struct layout_generation *row,
+                       struct bytes_file **out, struct err *e)
+{
+    char path[LAYOUT_PATH_MAX];
+    layout_generation_path(&j->layout, row, path);
+    int r = bytes_file_open(path, ordinal, out, e);
+    if (r != 0 || !row->sealed) {
+        return r;
+    }
+    const struct segment *s = (*out)->segment;
+    if (uuid_cmp(&s->first_id, &row->first_id) != 0 || uuid_cmp(&s->last_id, &row->last_id) != 0 ||
+        s->plain_bytes != row->bytes || s->events != row->events ||
+        memcmp(s->head, row->head, SHA256_LEN) != 0) {
+        bytes_file_close(*out);
+        return err_set(e, ERR_CORRUPT, "the segment of generation %u is that of another one",
+                       ordinal);
+    }
+    return 0;
+}
+
+/* Under the lock: another one's file, or ours, which is taken over then (*mine is NULL). */
+static bool take_file(struct generation *g, bool sealed, struct bytes_file **mine)
+{
+    if (g->file == NULL && *mine != NULL && g->sealed == sealed) {
+        g->file = *mine;
+        *mine = NULL;
+        if (!sealed) {
+            g->file->block_crcs = g->block_crcs;
+            g->file->block_count = g->block_count;
+            g->file->bytes = g->bytes;
+        }
+    }
+    if (g->file != NULL) {
+        g->file->users++;
+    }
+    return g->file != NULL;
+}
+
+/* The file is opened without the lock: the loop waits for it too. Meanwhile another one may have
+ * opened it, or it may have been sealed: then the plain file is gone, or is none to begin with. */
 int journal_hold(struct journal *j, struct generation *g, struct bytes_file **out, struct err *e)
 {
-    pthread_mutex_lock(&j->lock);
-    int r = g->file == NULL ? open_closed(j, g, e) : 0;
-    if (r == 0) {
-        g->file->users++;
+    struct bytes_file *mine = NULL;
+    struct layout_generation row = {0};
+    int r = 0;
+    for (;;) {
+        pthread_mutex_lock(&j->lock);
+        bool changed = g->sealed != row.sealed;
+        bool held = take_file(g, row.sealed, &mine);
         *out = g->file;
+        row = where(g);
+        ensure(held || !g->tail);
+        pthread_mutex_unlock(&j->lock);
+        bytes_file_close(mine);
+        mine = NULL;
+        if (held || (r != 0 && !changed)) {
+            return held ? 0 : r;
+        }
+        r = open_closed(j, g->ordinal, &row, &mine, e);
     }
-    pthread_mutex_unlock(&j->lock);
-    return r;
 }
 
 void journal_release(struct journal *j, struct generation *g, struct bytes_file *file)
@@ -146,6 +197,9 @@ void journal_get_status(struct journal *j, struct journal_status *out)
     out->frontier = j->frontier;
     out->bytes = j->bytes;
     out->generations = j->generation_count;
+    out->segments = j->sealed_count;
+    out->sealed_bytes = j->sealed_bytes;
+    out->stored_bytes = j->stored_bytes;
     out->poisoned = j->poisoned;
     out->damaged = j->damaged;
     out->no_space = j->no_space;
@@ -159,12 +213,18 @@ void journal_refresh_metrics(struct journal *j)
     metric_set(METRIC_JOURNAL_EVENTS, j->frontier.events);
     metric_set(METRIC_JOURNAL_BYTES, j->bytes);
     metric_set(METRIC_JOURNAL_GENERATIONS, j->generation_count);
+    pthread_mutex_lock(&j->lock);
+    metric_set(METRIC_JOURNAL_SEGMENTS, j->sealed_count);
+    metric_set(METRIC_JOURNAL_SEGMENT_PLAIN_BYTES, j->sealed_bytes);
+    metric_set(METRIC_JOURNAL_SEGMENT_BYTES, j->stored_bytes);
+    pthread_mutex_unlock(&j->lock);
     metric_set(METRIC_INDEX_RUNS, index_run_count(j->index));
 }
 
 void journal_tick(struct journal *j)
 {
     journal_refresh_metrics(j);
+    sealer_tick(j);
     if (j->poisoned || !j->no_space) {
         return;
     }

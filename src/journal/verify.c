@@ -131,6 +131,9 @@ static int walk(struct verify *v, struct scan *s, struct uuid *first, bool *any,
         }
         count_batch(v, s, &b);
         r = add_key(v, &b, e);
+        if (r == 0 && v->table != NULL) {
+            r = verify_table_batch(v, &b, e);
+        }
         if (r != 0) {
             return r;
         }
@@ -148,34 +151,62 @@ static void carry(struct verify *v, const struct scan *s)
     memcpy(v->report->head, s->head, SHA256_LEN);
 }
 
-static int check_closed(struct verify *v, const struct layout_generation *g, struct err *e)
+/* What a generation must be beyond its batches: whole, and what its name says. */
+static int judge_closed(struct verify *v, const struct layout_generation *g, const char *name,
+                        const struct scan *s, int result, const struct uuid *first, struct err *e)
 {
-    char path[LAYOUT_PATH_MAX];
-    layout_pending_path(&v->layout, &g->first_id, &g->last_id, path);
-    const char *name = path + strlen(v->layout.root) + 1;
-    int fd = os_open(path, O_RDONLY, 0);
-    if (fd < 0) {
-        return err_os(e, fd, "open", name);
+    enum verify_fault framing = g->sealed ? VERIFY_SEGMENT : VERIFY_PENDING;
+    if (result == ERR_CORRUPT) {
+        verify_fail(v, fault_of(s->fault, framing), name, true, s->offset, s->why);
+        return 0;
     }
+    if (result != 0) {
+        return result;
+    }
+    if (s->offset != g->bytes) {
+        verify_fail(v, framing, name, true, s->offset, "a closed generation with padding");
+    } else if (first == NULL || uuid_cmp(first, &g->first_id) != 0 ||
+               uuid_cmp(&s->last_id, &g->last_id) != 0) {
+        verify_fail(v, framing, name, false, 0, "its name does not say its first and last event");
+    } else if (v->table != NULL) {
+        return verify_table_end(v, s, e);
+    }
+    return 0;
+}
+
+static int check_closed(struct verify *v, struct layout_generation *g, struct err *e)
+{
+    struct bytes_file *file;
+    struct segment_walk table;
+    char path[LAYOUT_PATH_MAX];
     struct scan s;
     struct uuid first = {{0}};
     bool any = false;
-    scan_start(&s, fd, g->bytes, v->report->empty ? NULL : &v->report->last_id, v->report->head);
-    int r = walk(v, &s, &first, &any, e);
-    if (r == ERR_CORRUPT) {
-        verify_fail(v, fault_of(s.fault, VERIFY_PENDING), name, true, s.offset, s.why);
-        r = 0;
-    } else if (r == 0 && s.offset != g->bytes) {
-        verify_fail(v, VERIFY_PENDING, name, true, s.offset, "a closed generation with padding");
-    } else if (r == 0 && (!any || uuid_cmp(&first, &g->first_id) != 0 ||
-                          uuid_cmp(&s.last_id, &g->last_id) != 0)) {
-        verify_fail(v, VERIFY_PENDING, name, false, 0,
-                    "its name does not say its first and last event");
+    int r = verify_open_closed(v, g, &file, e);
+    if (r != 0 || file == NULL) {
+        return r;
     }
+    layout_generation_path(&v->layout, g, path);
+    const char *name = path + strlen(v->layout.root) + 1;
+    if (g->sealed) {
+        segment_walk_start(&table, file->fd, file->segment);
+        v->table = &table;
+        v->table_name = name;
+    }
+    scan_start_file(&s, file, g->bytes, v->report->empty ? NULL : &v->report->last_id,
+                    v->report->head);
+    r = walk(v, &s, &first, &any, e);
+    r = judge_closed(v, g, name, &s, r, any ? &first : NULL, e);
     carry(v, &s);
     scan_stop(&s);
-    (void)os_close(fd);
-    v->report->pending_checked++;
+    if (g->sealed) {
+        segment_walk_stop(&table);
+        v->table = NULL;
+        v->report->segments_checked++;
+    } else {
+        v->report->pending_checked++;
+    }
+    bytes_file_close(file);
     return r;
 }
 
@@ -276,39 +307,41 @@ static int check_tail(struct verify *v, struct err *e)
     return r < 0 ? r : 0;
 }
 
-/* Keys that did not fit the first pass: framing only, one range of keys a pass. */
+/* The keys of what was proven, once more: framing only. */
+static int walk_keys(struct verify *v, const struct bytes_file *file, uint64_t bytes, struct err *e)
+{
+    struct scan s;
+    struct scan_batch b;
+    int r;
+    scan_start_file(&s, file, bytes, NULL, chain_genesis);
+    s.framing_only = true;
+    while ((r = scan_next(&s, &b, NULL, NULL, e)) == 1) {
+        r = add_key(v, &b, e);
+        if (r != 0) {
+            break;
+        }
+    }
+    scan_stop(&s);
+    return r;
+}
+
+/* Keys that did not fit the first pass, one range of keys a pass. */
 static int keys_again(struct verify *v, struct err *e)
 {
-    for (uint32_t i = 0; i <= v->closed_count; i++) {
-        bool tail = i == v->closed_count;
-        char path[LAYOUT_PATH_MAX];
-        if (!tail) {
-            layout_pending_path(&v->layout, &v->closed[i].first_id, &v->closed[i].last_id, path);
+    const struct bytes_file tail = {.fd = v->tail_fd};
+    for (uint32_t i = 0; i < v->closed_count; i++) {
+        struct bytes_file *file;
+        int r = verify_open_closed(v, &v->closed[i], &file, e);
+        if (r != 0 || file == NULL) {
+            return r;
         }
-        int fd = tail ? v->tail_fd : os_open(path, O_RDONLY, 0);
-        if (fd < 0) {
-            return err_os(e, fd, "open", "a generation");
-        }
-        struct scan s;
-        struct scan_batch b;
-        scan_start(&s, fd, tail ? v->tail_end : v->closed[i].bytes, NULL, chain_genesis);
-        s.framing_only = true;
-        int r;
-        while ((r = scan_next(&s, &b, NULL, NULL, e)) == 1) {
-            r = add_key(v, &b, e);
-            if (r != 0) {
-                break;
-            }
-        }
-        scan_stop(&s);
-        if (!tail) {
-            (void)os_close(fd);
-        }
+        r = walk_keys(v, file, v->closed[i].bytes, e);
+        bytes_file_close(file);
         if (r != 0) {
             return r;
         }
     }
-    return 0;
+    return walk_keys(v, &tail, v->tail_end, e);
 }
 
 static int check_all_keys(struct verify *v, struct err *e)
@@ -336,10 +369,8 @@ static int check_all_keys(struct verify *v, struct err *e)
 
 static int check_manifest(struct verify *v, bool *committed, struct err *e)
 {
-    enum layout_manifest state;
-    uint64_t good;
-    uint64_t size;
-    int r = layout_read_manifest(&v->layout, &state, &good, &size, e);
+    struct manifest m;
+    int r = manifest_read(&v->layout, &m, e);
     if (r == ERR_CORRUPT) {
         verify_fail(v, VERIFY_MANIFEST, "journal/manifest.jsonl", e->has_offset, e->offset,
                     e->text);
@@ -348,22 +379,24 @@ static int check_manifest(struct verify *v, bool *committed, struct err *e)
     if (r != 0) {
         return r;
     }
-    if (state == LAYOUT_MANIFEST_MISSING) {
+    manifest_free(&m);
+    if (m.state == MANIFEST_MISSING) {
         return err_set(e, ERR_NOT_FOUND, "there is no journal in %s", v->layout.root);
     }
-    if (state == LAYOUT_MANIFEST_UNCOMMITTED || size > good) {
+    /* Beside a server the end may be a record that is being written. */
+    if (m.state == MANIFEST_UNCOMMITTED || (m.file_bytes > m.good_bytes && !v->report->live)) {
         verify_put_name(&v->report->remnants, "journal/manifest.jsonl");
     }
-    *committed = state == LAYOUT_MANIFEST_GOOD;
+    *committed = m.state == MANIFEST_GOOD;
     return 0;
 }
 
 static int run(struct verify *v, struct err *e)
 {
     bool committed = true;
-    int r = check_manifest(v, &committed, e);
+    int r = verify_probe_live(v, e);
     if (r == 0) {
-        r = verify_probe_live(v, e);
+        r = check_manifest(v, &committed, e);
     }
     if (r == 0 && v->report->ok) {
         r = verify_take_inventory(v, e);
@@ -376,6 +409,9 @@ static int run(struct verify *v, struct err *e)
     if (r == 0) {
         int listed = os_list(v->layout.journal, verify_note_orphan, v);
         r = listed < 0 ? err_os(e, listed, "list", "journal") : 0;
+    }
+    if (r == 0 && v->report->ok) {
+        r = verify_note_seals(v, e);
     }
     v->total_bytes = v->tail_size;
     for (uint32_t i = 0; i < v->closed_count; i++) {

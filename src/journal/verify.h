@@ -19,13 +19,16 @@
 #define VERIFY_FAULTS(X)                  \
     X(NONE, "none")                       \
     X(MANIFEST, "manifest_invalid")       \
+    X(SEGMENT, "segment_invalid")         \
+    X(FILE_HASH, "file_hash_mismatch")    \
     X(PENDING, "pending_invalid")         \
     X(TAIL, "tail_invalid")               \
     X(ORDER, "order_invalid")             \
     X(IDEMPOTENCY, "idempotency_invalid") \
     X(BATCH, "batch_commitment_mismatch") \
     X(CONTENT, "content_hash_mismatch")   \
-    X(EVENT, "event_hash_mismatch")
+    X(EVENT, "event_hash_mismatch")       \
+    X(CHAIN, "chain_head_mismatch")
 
 enum verify_fault {
 #define X(sym, name) VERIFY_##sym,
@@ -36,7 +39,7 @@ enum verify_fault {
 struct verify_report {
     bool ok;
     bool live; /* a server held the lock: bytes past the last whole group are in flight */
-    uint32_t pending_checked;
+    uint32_t segments_checked, pending_checked;
     uint64_t events_checked, batches_checked, bytes_checked;
     bool empty;
     struct uuid last_id;

@@ -65,16 +65,23 @@ static int look(struct verify *v, bool *same, struct err *e)
         return err_os(e, r, "stat", "tail.ndjson");
     }
     v->tail_size = before.size;
-    r = layout_list_pending(&v->layout, &v->closed, &v->closed_count, e);
+    r = inventory_take(&v->layout, &v->inventory, e);
+    v->closed = v->inventory.closed;
+    v->closed_count = v->inventory.count;
+    uint64_t manifest_bytes = v->inventory.manifest.file_bytes;
     if (r == ERR_CORRUPT) {
         verify_fail(v, VERIFY_PENDING, "journal/pending", false, 0, e->text);
-        r = 0;
+        *same = true;
+        return 0;
     }
     /* Beside a server a missing tail is a rotation between its two renames: the list may be of
-     * before or after. */
+     * before or after. And a generation that was sealed since the manifest was read would be in
+     * neither list: its record came before its plain file went. */
     int again = os_stat(v->layout.tail, &after);
     *same =
         fd < 0 ? again == -ENOENT && !v->report->live : again == 0 && after.inode == before.inode;
+    again = os_stat(v->layout.manifest, &after);
+    *same = *same && again == 0 && after.size == manifest_bytes;
     return r;
 }
 
@@ -84,7 +91,7 @@ void verify_forget_inventory(struct verify *v)
         (void)os_close(v->tail_fd);
     }
     v->tail_fd = -1;
-    free(v->closed);
+    inventory_free(&v->inventory);
     v->closed = NULL;
     v->closed_count = 0;
 }
@@ -100,7 +107,7 @@ int verify_take_inventory(struct verify *v, struct err *e)
         }
         verify_forget_inventory(v);
         if (os_clock_mono_ns() > deadline_ns) {
-            return err_set(e, ERR_IO, "the journal rotates faster than it can be listed");
+            return err_set(e, ERR_IO, "the journal changes faster than it can be listed");
         }
     }
 }

@@ -1,8 +1,13 @@
-/* verify_internal: state of one verification, shared by verify.c and verify_files.c only. */
+/* verify_internal: state of one verification, shared by verify.c, verify_files.c and
+ * verify_sealed.c only. */
 #ifndef JOURNAL_VERIFY_INTERNAL_H
 #define JOURNAL_VERIFY_INTERNAL_H
 
+#include "journal/bytes.h"
+#include "journal/inventory.h"
 #include "journal/layout.h"
+#include "journal/scan.h"
+#include "journal/segment.h"
 #include "journal/verify.h"
 
 struct key16 {
@@ -17,8 +22,11 @@ struct verify {
     verify_batch_fn *batch; /* may be NULL */
     void *batch_ctx;
     uint64_t total_bytes;
-    struct layout_generation *closed;
+    struct inventory inventory;
+    struct layout_generation *closed; /* of the inventory */
     uint32_t closed_count;
+    struct segment_walk *table; /* of the segment that is being walked; NULL: a plain file */
+    const char *table_name;
     int tail_fd; /* -1: none */
     uint64_t tail_size;
     uint64_t tail_end; /* end of proven data */
@@ -32,6 +40,15 @@ void verify_put_name(struct buf *b, const char *name);
 /* Records a violation; the first one stays. */
 void verify_fail(struct verify *v, enum verify_fault f, const char *file, bool has_offset,
                  uint64_t offset, const char *text);
+/* verify_sealed.c: opens a closed generation, plain or sealed; one that was sealed since the
+ * inventory is found where it is now. *out NULL with 0: a violation was recorded. */
+int verify_open_closed(struct verify *v, struct layout_generation *g, struct bytes_file **out,
+                       struct err *e) MUST_CHECK;
+/* A proven batch beside the next row of v->table, and the end of both. */
+int verify_table_batch(struct verify *v, const struct scan_batch *b, struct err *e) MUST_CHECK;
+int verify_table_end(struct verify *v, const struct scan *s, struct err *e) MUST_CHECK;
+/* Remnants of seals, and files in segments/ that nothing names. */
+int verify_note_seals(struct verify *v, struct err *e) MUST_CHECK;
 /* Sets report->live when another process holds the lock. */
 int verify_probe_live(struct verify *v, struct err *e) MUST_CHECK;
 /* The tail's descriptor and size, and the closed generations, of one moment. */

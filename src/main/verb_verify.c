@@ -219,7 +219,9 @@ static void put_json(struct buf *b, const struct reports *all, bool chain)
     uuid_text(id, &r->last_id);
     buf_put_cstr(b, all_ok(all) ? "{\"ok\":true" : "{\"ok\":false");
     buf_put_cstr(b, chain ? ",\"chain_checked\":true" : ",\"chain_checked\":false");
-    buf_put_cstr(b, ",\"segments_checked\":0,\"pending_checked\":");
+    buf_put_cstr(b, ",\"segments_checked\":");
+    buf_put_u64(b, r->segments_checked);
+    buf_put_cstr(b, ",\"pending_checked\":");
     buf_put_u64(b, r->pending_checked);
     buf_put_cstr(b, ",\"events_checked\":");
     buf_put_u64(b, r->events_checked);
@@ -250,9 +252,11 @@ static void print_lines(const struct reports *all, bool chain)
     const struct verify_report *r = &all->journal;
     char hex[SHA256_HEX_LEN];
     hex_encode(hex, r->head, SHA256_LEN);
-    output_printf("journal: %llu events in %llu batches, %u closed generations, %llu bytes\n",
+    output_printf("journal: %llu events in %llu batches, %u closed generations, %u of them sealed, "
+                  "%llu bytes\n",
                   (unsigned long long)r->events_checked, (unsigned long long)r->batches_checked,
-                  r->pending_checked, (unsigned long long)r->bytes_checked);
+                  r->segments_checked + r->pending_checked, r->segments_checked,
+                  (unsigned long long)r->bytes_checked);
     if (r->orphans.len > 0) {
         output_printf("orphans: %.*s\n", (int)r->orphans.len, r->orphans.ptr);
     }

@@ -90,7 +90,7 @@ def future_format(data):
 
 def sealed(data):
     with open(manifest(data), "ab") as file:
-        file.write(b'{"type":"segment"}\n')
+        file.write(b'{"min_reader":1,"path":"segments/x.parquet","schema_version":1,"type":"segment"}\n')
 
 
 def foreign_manifest(data):

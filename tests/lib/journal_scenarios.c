@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/ensure.h"
+#include "journal/seal.h"
 #include "os/os.h"
 
 const struct journal_options scenario_options = {.generation_bytes = SCENARIO_GENERATION,
@@ -354,6 +355,41 @@ static void run_merge(struct scenario_run *run)
     end(run);
 }
 
+/* Seals what is closed; a failure is an answer. */
+static void seal(struct scenario_run *run, uint32_t keep)
+{
+    struct err e;
+    if (run->j != NULL) {
+        (void)!journal_seal(run->j, keep, NULL, NULL, &e);
+    }
+}
+
+/* Generations are sealed between appends, one by one and together, and the tail is closed for it. */
+static void run_seal(struct scenario_run *run)
+{
+    struct err e;
+    begin(run);
+    for (uint32_t n = 1; n <= 5; n++) {
+        put(run, n, 1, between(run, 20000, 30000));
+        if (n == 4) {
+            seal(run, 0);
+        }
+    }
+    end(run);
+    begin(run);
+    put(run, 6, 2, between(run, 1, 500));
+    if (run->j != NULL) {
+        react(run, journal_close_tail(run->j, &e));
+    }
+    put(run, 7, 1, between(run, 1, 500));
+    seal(run, 1);
+    seal(run, 0);
+    again(run, 1);
+    again(run, 6);
+    put(run, 8, 1, between(run, 1, 900));
+    end(run);
+}
+
 const struct scenario scenarios[] = {
     {"singles", run_singles, NULL, NULL, 8, 64},
     {"groups", run_groups, NULL, NULL, 10, 512},
@@ -366,6 +402,7 @@ const struct scenario scenarios[] = {
     {"undo", run_undo, NULL, undo_on_call, 10, 256},
     {"nospare", run_nospare, NULL, nospare_on_call, 8, 64},
     {"merge", run_merge, NULL, NULL, 6, 12},
+    {"seal", run_seal, NULL, NULL, 8, 24},
 };
 const unsigned scenario_count = sizeof scenarios / sizeof *scenarios;
 

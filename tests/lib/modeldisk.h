@@ -61,7 +61,7 @@
 #include "tests/lib/faults.h"
 
 #define MODEL_NAME_SIZE \
-    128 /* longest name of an entry, with its end; longer ones are ENAMETOOLONG */
+    192 /* longest name of an entry, with its end; longer ones are ENAMETOOLONG */
 #define MODEL_FD_BASE 0x100000 /* model descriptors count up from here and are never used twice */
 #define MODEL_BLOCK   4096u    /* unit of the capacity accounting */
 

@@ -155,7 +155,7 @@ static void test_failing_calls(void **state)
     faults_reset();
     assert_int_equal(bytes_read(&p.reader, got, sizeof got, p.len - 3, &e), 3);
     faults_uninstall();
-    assert_int_equal(bytes_file_open("/m/none", 0, &f, &e), ERR_IO);
+    assert_int_equal(bytes_file_open("/m/none", 0, &f, &e), ERR_NOT_FOUND);
     stop(&p);
 }
 

@@ -72,13 +72,21 @@ static void test_manifest(void **state)
         fx_spill(f.layout.manifest, others[i].text, strlen(others[i].text));
         assert_int_equal(journal_open(f.dir, &f.options, &f.j, &f.e), others[i].code);
     }
-    /* A committed record that is not known. */
-    char *more = malloc(n + 40);
+    /* Committed records that are not known, and one that is none. */
+    char *more = malloc(n + 80);
     assert_non_null(more);
     memcpy(more, good, n);
+    static const char *const later[] = {"{\"type\":\"compaction\"}\n",
+                                        "{\"schema_version\":1,\"type\":\"segment\"}\n",
+                                        "{\"min_reader\":3,\"type\":\"segment\"}\n"};
+    for (size_t i = 0; i < sizeof later / sizeof *later; i++) {
+        memcpy(more + n, later[i], strlen(later[i]));
+        fx_spill(f.layout.manifest, more, n + strlen(later[i]));
+        assert_int_equal(journal_open(f.dir, &f.options, &f.j, &f.e), ERR_UNSUPPORTED);
+    }
     memcpy(more + n, "{\"type\":\"segment\"}\n", 19);
     fx_spill(f.layout.manifest, more, n + 19);
-    assert_int_equal(journal_open(f.dir, &f.options, &f.j, &f.e), ERR_UNSUPPORTED);
+    assert_int_equal(journal_open(f.dir, &f.options, &f.j, &f.e), ERR_CORRUPT);
     /* The same without LF was never committed: it is cut off. */
     fx_spill(f.layout.manifest, more, n + 18);
     f.j = NULL;

@@ -1,0 +1,562 @@
+/* Sealing a journal: nothing changes for readers, keys, streams, restarts and verify; a fault at any
+ * call leaves the plain file in force; what a cut seal leaves is cleared; damage is never sealed in.
+ */
+#include "journal_fixture.h"
+
+#include "base/metrics.h"
+#include "journal/inventory.h"
+#include "journal/seal.h"
+#include "tests/lib/faults.h"
+
+/* Three closed generations and a tail. */
+static void fill(struct fx *f)
+{
+    fx_open(f);
+    for (uint32_t n = 1; n <= 9; n++) {
+        fx_put(f, n, 1 + n % 3, 6000 + n * 321);
+    }
+    assert_true(fx_status(f).generations >= 3);
+}
+
+static uint32_t closed(struct fx *f)
+{
+    return fx_status(f).generations - 1;
+}
+
+static struct inventory inventory(struct fx *f)
+{
+    struct inventory inv;
+    if (inventory_take(&f->layout, &inv, &f->e) != 0) {
+        fail_msg("%s", f->e.text);
+    }
+    return inv;
+}
+
+static int count_name(void *ctx, const char *name)
+{
+    (void)name;
+    (*(int *)ctx)++;
+    return 0;
+}
+
+static int names_in(const char *dir)
+{
+    int n = 0;
+    assert_int_equal(os_list(dir, count_name, &n), 0);
+    return n;
+}
+
+static void in_dir(char out[2 * LAYOUT_PATH_MAX], const char *dir, const char *name)
+{
+    int n = snprintf(out, 2 * LAYOUT_PATH_MAX, "%s/%s", dir, name);
+    assert_true(n > 0 && n < 2 * LAYOUT_PATH_MAX);
+}
+
+static int put_name(void *ctx, const char *name)
+{
+    buf_put(ctx, name, strlen(name) + 1);
+    return 0;
+}
+
+static void clear_dir(const char *dir)
+{
+    struct buf names = {0};
+    char path[2 * LAYOUT_PATH_MAX];
+    assert_int_equal(os_list(dir, put_name, &names), 0);
+    for (size_t at = 0; at < names.len; at += strlen(names.ptr + at) + 1) {
+        in_dir(path, dir, names.ptr + at);
+        assert_int_equal(os_unlink(path), 0);
+    }
+    buf_free(&names);
+}
+
+static void count_sealed(void *ctx, const struct journal_sealed *s)
+{
+    uint64_t *n = ctx;
+    (*n)++;
+    assert_int_equal(s->number, *n);
+    assert_true(s->events > 0);
+    assert_true(s->stored_bytes < s->bytes);
+}
+
+/* The record of the last n matching events, as text. */
+static char *last_events(struct fx *f, uint64_t n, const struct journal_filter *filter)
+{
+    struct journal_reader *r;
+    struct line l;
+    struct buf out = {0};
+    assert_int_equal(journal_reader_open(f->j, NULL, NULL, filter, NULL, &r, &f->e), 0);
+    assert_int_equal(journal_reader_last(r, n, &f->e), 0);
+    while (journal_reader_next(r, &l, 0, &f->e) == 1) {
+        line_put_event(&out, &l);
+    }
+    journal_reader_close(r);
+    buf_put_char(&out, '\0');
+    assert_false(out.failed);
+    return out.ptr;
+}
+
+/* Everything behind each event in turn begins with the next one. */
+static void check_cursors(struct fx *f)
+{
+    struct journal_reader *all;
+    struct line l;
+    struct uuid ids[64];
+    uint32_t n = 0;
+    assert_int_equal(journal_reader_open(f->j, NULL, NULL, NULL, NULL, &all, &f->e), 0);
+    while (n < 64 && journal_reader_next(all, &l, 0, &f->e) == 1) {
+        ids[n++] = l.id;
+    }
+    journal_reader_close(all);
+    assert_int_equal(n, fx_status(f).frontier.events);
+    for (uint32_t i = 0; i < n; i++) {
+        struct journal_reader *r;
+        assert_int_equal(journal_reader_open(f->j, &ids[i], NULL, NULL, NULL, &r, &f->e), 0);
+        assert_int_equal(journal_reader_next(r, &l, 0, &f->e), i + 1 < n);
+        if (i + 1 < n) {
+            assert_memory_equal(l.id.byte, ids[i + 1].byte, 16);
+        }
+        journal_reader_close(r);
+        assert_int_equal(journal_has_event(f->j, &ids[i], &f->e), 1);
+    }
+}
+
+static int count_row(void *ctx, const struct index_stream *row)
+{
+    uint64_t *events = ctx;
+    *events += row->events;
+    return 0;
+}
+
+/* All that can be asked of a journal. */
+static void check_all(struct fx *f)
+{
+    struct journal_frontier frontier;
+    uint64_t events = 0;
+    fx_check_opened(f);
+    check_cursors(f);
+    journal_get_frontier(f->j, &frontier);
+    assert_int_equal(
+        journal_read_streams(f->j, &frontier.last_id, slice_of("", 0), count_row, &events, &f->e),
+        0);
+    assert_int_equal(events, frontier.events);
+}
+
+static void test_nothing_changes(void **state)
+{
+    static const struct journal_filter odd = {.source = {"\"src-1\"", 7},
+                                              .stream = {"\"st-1\"", 6}};
+    struct fx f;
+    uint64_t sealed = 0;
+    (void)state;
+    fx_start(&f, false);
+    fill(&f);
+    uint32_t n = closed(&f);
+    char *some = last_events(&f, 7, NULL);
+    char *filtered = last_events(&f, 3, &odd);
+    uint64_t plain = fx_status(&f).bytes;
+    assert_int_equal(journal_seal(f.j, 0, count_sealed, &sealed, &f.e), 0);
+    assert_int_equal(sealed, n);
+    assert_int_equal(names_in(f.layout.pending), 0);
+    assert_int_equal(names_in(f.layout.segments), n);
+    struct journal_status st = fx_status(&f);
+    assert_int_equal(st.segments, n);
+    assert_int_equal(st.bytes, plain);
+    assert_true(st.stored_bytes < st.sealed_bytes);
+    for (unsigned round = 0; round < 3; round++) {
+        char *now = last_events(&f, 7, NULL);
+        assert_string_equal(now, some);
+        free(now);
+        now = last_events(&f, 3, &odd);
+        assert_string_equal(now, filtered);
+        free(now);
+        check_all(&f);
+        fx_close(&f);
+        fx_verify(&f, true);
+        if (round == 1) { /* without an index everything is read from the segments */
+            clear_dir(f.layout.index);
+        }
+        fx_open(&f);
+        assert_int_equal(fx_status(&f).segments, n);
+    }
+    /* And it goes on: more events, closing the tail, sealing that too. */
+    fx_put(&f, 50, 2, 500);
+    assert_int_equal(journal_close_tail(f.j, &f.e), 0);
+    assert_int_equal(journal_close_tail(f.j, &f.e), 0); /* empty now */
+    assert_int_equal(journal_seal(f.j, 1, NULL, NULL, &f.e), 0);
+    assert_int_equal(fx_status(&f).segments, closed(&f) - 1);
+    assert_int_equal(journal_seal(f.j, 0, NULL, NULL, &f.e), 0);
+    assert_int_equal(fx_status(&f).segments, closed(&f));
+    struct journal_sealed results[SEAL_RECENT];
+    assert_int_equal(journal_seal_results(f.j, 0, results, SEAL_RECENT), 1);
+    assert_int_equal(results[0].number, 1);
+    assert_int_equal(journal_seal_results(f.j, 1, results, SEAL_RECENT), 0);
+    fx_put(&f, 51, 1, 10);
+    check_all(&f);
+    free(some);
+    free(filtered);
+    fx_end(&f);
+}
+
+/* Readers that are on their way through a generation while it is sealed. */
+static void test_beside_readers(void **state)
+{
+    struct fx f;
+    struct line l;
+    (void)state;
+    fx_start(&f, false);
+    fill(&f);
+    uint64_t events = fx_status(&f).frontier.events;
+    for (uint64_t before = 0; before < 8; before++) {
+        struct journal_reader *r;
+        uint64_t got = 0;
+        assert_int_equal(journal_reader_open(f.j, NULL, NULL, NULL, NULL, &r, &f.e), 0);
+        while (got < before * 2) {
+            assert_int_equal(journal_reader_next(r, &l, 0, &f.e), 1);
+            got++;
+        }
+        uint32_t keep = (uint32_t)(before + 1) / 2;
+        if (before % 2 == 1 && keep <= closed(&f)) {
+            assert_int_equal(journal_seal(f.j, closed(&f) - keep, NULL, NULL, &f.e), 0);
+        }
+        while (journal_reader_next(r, &l, 0, &f.e) == 1) {
+            got++;
+        }
+        assert_int_equal(got, events);
+        journal_reader_close(r);
+    }
+    check_all(&f);
+    fx_end(&f);
+}
+
+/* A fault at every call of sealing, each kind of it. */
+static void test_every_fault(void **state)
+{
+    static const struct {
+        enum fault_kind kind;
+        int error;
+    } ways[] = {
+        {FAULT_ERROR, EIO}, {FAULT_ERROR, ENOSPC}, {FAULT_ERROR_AFTER, EIO}, {FAULT_SHORT, 0}};
+    struct fx f;
+    (void)state;
+    fx_start(&f, false);
+    fill(&f);
+    fx_close(&f);
+    struct model *base = f.m;
+    struct kit_ledger ledger = f.ledger;
+    unsigned failed = 0;
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        for (uint64_t k = 1;; k++) {
+            f.m = model_snapshot(base);
+            f.ledger = ledger;
+            model_use(f.m);
+            fx_open(&f);
+            faults_install(NULL);
+            faults_arm(k, ways[w].error, false, ways[w].kind);
+            int r = journal_seal(f.j, 0, NULL, NULL, &f.e);
+            bool fired = faults_fired() > 0;
+            faults_uninstall();
+            assert_true(r == 0 || fired);
+            failed += r != 0;
+            struct journal_seal_status st;
+            journal_get_seal_status(f.j, &st);
+            assert_true(st.code == r);
+            /* The journal takes and gives as before, now and after a restart, a clean one or not. */
+            check_all(&f);
+            if (r != 0 && !st.stopped) {
+                assert_int_equal(journal_seal(f.j, 0, NULL, NULL, &f.e), 0);
+            } else if (r != 0) {
+                assert_int_equal(journal_seal(f.j, 0, NULL, NULL, &f.e), ERR_IO);
+            }
+            fx_put(&f, 60, 1, 10);
+            if (k % 2 == 0) {
+                struct model_choice choice = {.how = MODEL_CUT_RANDOM, .seed = k};
+                fx_crash(&f, &choice);
+            } else {
+                fx_close(&f);
+            }
+            fx_open(&f);
+            check_all(&f);
+            assert_int_equal(journal_seal(f.j, 0, NULL, NULL, &f.e), 0);
+            assert_int_equal(fx_status(&f).segments, closed(&f));
+            check_all(&f);
+            fx_close(&f);
+            fx_verify(&f, true);
+            model_free(f.m);
+            if (!fired) {
+                break;
+            }
+        }
+    }
+    assert_true(failed > 100);
+    f.m = base;
+    model_use(base);
+    fx_end(&f);
+}
+
+/* Each byte of a closed generation, changed before it is sealed: refused, and the file stays. */
+static void test_rot_is_not_sealed_in(void **state)
+{
+    struct fx f;
+    size_t n;
+    (void)state;
+    fx_start(&f, false);
+    fill(&f);
+    struct inventory inv = inventory(&f);
+    char path[LAYOUT_PATH_MAX];
+    layout_generation_path(&f.layout, &inv.closed[0], path);
+    char *good = fx_slurp(path, &n);
+    for (size_t at = 0; at < n; at += 97) {
+        char bad = good[at] ^ 0x10;
+        fx_patch(path, at, &bad, 1);
+        assert_int_equal(journal_seal(f.j, 0, NULL, NULL, &f.e), ERR_CORRUPT);
+        assert_non_null(strstr(f.e.text, "generation 0 is damaged"));
+        assert_int_equal(fx_size(path), n);
+        assert_int_equal(fx_status(&f).segments, 0);
+        assert_int_equal(names_in(f.layout.segments), 0);
+        fx_patch(path, at, &good[at], 1);
+    }
+    assert_int_equal(journal_seal(f.j, 0, NULL, NULL, &f.e), 0);
+    check_all(&f);
+    free(good);
+    inventory_free(&inv);
+    fx_end(&f);
+}
+
+/* What a kill leaves at each step of a seal. */
+static void test_remnants(void **state)
+{
+    struct fx f;
+    size_t n;
+    (void)state;
+    fx_start(&f, false);
+    fill(&f);
+    struct inventory before = inventory(&f);
+    char plain[LAYOUT_PATH_MAX];
+    char segment[LAYOUT_PATH_MAX];
+    char other[2 * LAYOUT_PATH_MAX];
+    char foreign[2 * LAYOUT_PATH_MAX];
+    char name[128];
+    layout_generation_path(&f.layout, &before.closed[0], plain);
+    char *lines = fx_slurp(plain, &n);
+    assert_int_equal(journal_seal(f.j, closed(&f) - 1, NULL, NULL, &f.e), 0);
+    fx_close(&f);
+    struct inventory after = inventory(&f);
+    assert_int_equal(after.sealed, 1);
+    layout_generation_path(&f.layout, &after.closed[0], segment);
+    /* The plain file is still there. */
+    fx_spill(plain, lines, n);
+    fx_verify(&f, false);
+    fx_open(&f);
+    assert_false(fx_exists(plain));
+    check_all(&f);
+    fx_close(&f);
+    /* Temporary files, and names that are nobody's. */
+    (void)snprintf(name, sizeof name, "%.73s.tmp", strrchr(segment, '/') + 1);
+    in_dir(other, f.layout.segments, name);
+    fx_spill(other, lines, n);
+    in_dir(foreign, f.layout.segments, "README");
+    fx_spill(foreign, "x", 1);
+    fx_verify(&f, false);
+    fx_open(&f);
+    assert_false(fx_exists(other));
+    assert_true(fx_exists(foreign));
+    assert_int_equal(os_unlink(foreign), 0);
+    check_all(&f);
+    fx_close(&f);
+    /* The record without its line feed, and without half of itself: the plain file is in force, and
+     * the segment goes. */
+    size_t manifest_bytes;
+    char *manifest = fx_slurp(f.layout.manifest, &manifest_bytes);
+    size_t segment_bytes;
+    char *sealed = fx_slurp(segment, &segment_bytes);
+    for (size_t cut = 1; cut < manifest_bytes - 116; cut += 99) {
+        fx_spill(f.layout.manifest, manifest, manifest_bytes - cut);
+        fx_spill(plain, lines, n);
+        fx_spill(segment, sealed, segment_bytes);
+        fx_verify(&f, false);
+        fx_open(&f);
+        assert_int_equal(fx_status(&f).segments, 0);
+        assert_false(fx_exists(segment));
+        check_all(&f);
+        assert_int_equal(journal_seal(f.j, closed(&f) - 1, NULL, NULL, &f.e), 0);
+        fx_close(&f);
+        assert_true(fx_exists(segment)); /* the same bytes, so the same name */
+        fx_verify(&f, true);
+    }
+    free(lines);
+    free(manifest);
+    free(sealed);
+    inventory_free(&before);
+    inventory_free(&after);
+    fx_end(&f);
+}
+
+static void expect_fault(struct fx *f, enum verify_fault fault)
+{
+    struct verify_report rep;
+    assert_int_equal(verify_journal(f->dir, NULL, NULL, &rep, &f->e), 0);
+    assert_false(rep.ok);
+    if (rep.fault != fault) {
+        fail_msg("%s: %s", verify_fault_name(rep.fault), rep.fault_text);
+    }
+    verify_report_free(&rep);
+}
+
+/* Damage of a sealed generation: found where it is read, never served, and by verify. */
+static void test_damage(void **state)
+{
+    struct fx f;
+    size_t n;
+    (void)state;
+    fx_start(&f, false);
+    fill(&f);
+    assert_int_equal(journal_seal(f.j, 0, NULL, NULL, &f.e), 0);
+    uint64_t events = fx_status(&f).frontier.events;
+    fx_close(&f);
+    struct inventory inv = inventory(&f);
+    char path[LAYOUT_PATH_MAX];
+    layout_generation_path(&f.layout, &inv.closed[1], path);
+    char *good = fx_slurp(path, &n);
+    /* In a block: the start does not see it, readers do. */
+    char bad = good[n / 3] ^ 1;
+    fx_patch(path, n / 3, &bad, 1);
+    expect_fault(&f, VERIFY_FILE_HASH);
+    fx_open(&f);
+    assert_false(fx_status(&f).poisoned);
+    uint64_t before = metric_get(METRIC_JOURNAL_CORRUPT_READS);
+    struct journal_reader *r;
+    struct line l;
+    uint64_t got = 0;
+    int code;
+    assert_int_equal(journal_reader_open(f.j, NULL, NULL, NULL, NULL, &r, &f.e), 0);
+    while ((code = journal_reader_next(r, &l, 0, &f.e)) == 1) {
+        got++;
+    }
+    assert_int_equal(code, ERR_CORRUPT);
+    assert_non_null(strstr(f.e.text, "generation 1"));
+    assert_int_equal(got, inv.closed[0].events);
+    assert_true(metric_get(METRIC_JOURNAL_CORRUPT_READS) > before);
+    journal_reader_close(r);
+    fx_close(&f);
+    /* Its end, or all of it: the start sees it, and serves what stands before. */
+    for (unsigned k = 0; k < 3; k++) {
+        fx_spill(path, good, k == 0 ? n - 1 : k == 1 ? 100 : n);
+        if (k == 2) {
+            assert_int_equal(os_unlink(path), 0);
+        }
+        expect_fault(&f, k == 2 ? VERIFY_SEGMENT : VERIFY_FILE_HASH);
+        fx_open(&f);
+        assert_true(fx_status(&f).damaged);
+        fx_expect_read_only(&f, inv.closed[0].events);
+        assert_int_equal(journal_seal(f.j, 0, NULL, NULL, &f.e), ERR_WRITER_POISONED);
+        (void)journal_close(f.j, &f.e);
+        f.j = NULL;
+    }
+    fx_spill(path, good, n);
+    fx_open(&f);
+    assert_int_equal(fx_status(&f).frontier.events, events);
+    check_all(&f);
+    free(good);
+    inventory_free(&inv);
+    fx_end(&f);
+}
+
+/* A remnant is not removed while the segment beside it is damaged. */
+static void test_the_last_good_copy_stays(void **state)
+{
+    struct fx f;
+    size_t n;
+    size_t segment_bytes;
+    (void)state;
+    fx_start(&f, false);
+    fill(&f);
+    struct inventory before = inventory(&f);
+    char plain[LAYOUT_PATH_MAX];
+    char segment[LAYOUT_PATH_MAX];
+    layout_generation_path(&f.layout, &before.closed[0], plain);
+    char *lines = fx_slurp(plain, &n);
+    assert_int_equal(journal_seal(f.j, 0, NULL, NULL, &f.e), 0);
+    fx_close(&f);
+    struct inventory after = inventory(&f);
+    layout_generation_path(&f.layout, &after.closed[0], segment);
+    char *sealed = fx_slurp(segment, &segment_bytes);
+    char bad = sealed[10] ^ 4;
+    fx_patch(segment, 10, &bad, 1);
+    fx_spill(plain, lines, n);
+    fx_open(&f);
+    assert_true(fx_status(&f).damaged);
+    (void)journal_close(f.j, &f.e);
+    f.j = NULL;
+    assert_true(fx_exists(plain));
+    fx_patch(segment, 10, &sealed[10], 1);
+    fx_open(&f);
+    assert_false(fx_exists(plain));
+    check_all(&f);
+    free(lines);
+    free(sealed);
+    inventory_free(&before);
+    inventory_free(&after);
+    fx_end(&f);
+}
+
+/* With the thread: asked, done, told; and by the setting. */
+static void test_in_the_background(void **state)
+{
+    struct fx f;
+    struct journal_seal_status st;
+    (void)state;
+    fx_start(&f, true);
+    f.options.threads = true;
+    fill(&f);
+    assert_int_equal(journal_seal_request(f.j, 0, true, &f.e), 0);
+    for (uint32_t n = 20; n < 30; n++) { /* appends go on meanwhile */
+        fx_put(&f, n, 1, 7000);
+        journal_tick(f.j);
+    }
+    for (unsigned i = 0; i < 2000; i++) {
+        journal_tick(f.j);
+        journal_get_seal_status(f.j, &st);
+        if (!st.active && st.possible == 0) {
+            break;
+        }
+        if (!st.active) {
+            assert_int_equal(journal_seal_request(f.j, 0, false, &f.e), 0);
+        }
+        (void)os_poll(NULL, 0, 5);
+    }
+    assert_int_equal(st.possible, 0);
+    assert_int_equal(fx_status(&f).segments, closed(&f));
+    check_all(&f);
+    fx_close(&f);
+    f.options.seal_after_generations = 2;
+    fx_open(&f);
+    for (uint32_t n = 30; n < 60; n++) {
+        fx_put(&f, n, 1, 7000);
+    }
+    for (unsigned i = 0; i < 2000 && closed(&f) - fx_status(&f).segments > 2; i++) {
+        journal_tick(f.j);
+        (void)os_poll(NULL, 0, 5);
+    }
+    assert_int_equal(closed(&f) - fx_status(&f).segments, 2);
+    assert_int_equal(journal_seal_request(f.j, 0, false, &f.e), 0);
+    fx_close(&f); /* in the middle of it */
+    fx_open(&f);
+    check_all(&f);
+    fx_end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nothing_changes),
+        cmocka_unit_test(test_beside_readers),
+        cmocka_unit_test(test_every_fault),
+        cmocka_unit_test(test_rot_is_not_sealed_in),
+        cmocka_unit_test(test_remnants),
+        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_the_last_good_copy_stays),
+        cmocka_unit_test(test_in_the_background),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
