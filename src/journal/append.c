@@ -212,8 +212,7 @@ static int make_room(struct journal *j, uint64_t bytes, uint32_t events, struct 
                                 tail->bytes + j->group.len + bytes + 1 > j->tail_capacity)) {
         return ERR_GROUP_FULL;
     }
-    bool close = j->sealer.close_tail && j->group_events == 0 && tail->events > 0;
-    if (!close && tail->bytes + j->group.len + bytes + 1 <= j->tail_capacity) {
+    if (tail->bytes + j->group.len + bytes + 1 <= j->tail_capacity) {
         return 0;
     }
     if (os_clock_mono_ns() < j->retry_space_ns) {
@@ -248,6 +247,9 @@ int journal_append(struct journal *j, const struct journal_batch *b, struct jour
     ensure(b->count >= 1);
     ensure(b->count <= JOURNAL_BATCH_EVENTS_MAX);
     *r = (struct journal_result){0};
+    if (j->group_events == 0 && atomic_load(&j->sealer.close_tail)) {
+        sealer_tick(j); /* without a pause between groups, this is the moment */
+    }
     if (j->poisoned) {
         return err_set(e, ERR_WRITER_POISONED, "%s", j->cause);
     }

@@ -96,6 +96,7 @@ static void note_result(struct journal *j, const struct layout_generation *row,
     layout_segment_name(row, out->name);
     memcpy(out->head, row->head, SHA256_LEN);
     pthread_mutex_lock(&s->lock);
+    s->code = 0;
     out->number = ++s->sealed;
     s->recent[(out->number - 1) % SEAL_RECENT] = *out;
     pthread_mutex_unlock(&s->lock);
@@ -192,11 +193,11 @@ static int may_seal(struct journal *j, struct err *e)
     return r;
 }
 
-static void note_failure(struct journal *j, int code, const struct err *e)
+void sealer_note_failure(struct journal *j, int code, const struct err *e)
 {
     struct sealer *s = &j->sealer;
     pthread_mutex_lock(&s->lock);
-    bool same = s->code == code && strcmp(s->cause, e->text) == 0;
+    bool same = code == ERR_NOT_READY || (s->code == code && strcmp(s->cause, e->text) == 0);
     s->code = code;
     (void)snprintf(s->cause, sizeof s->cause, "%.255s", e->text);
     pthread_mutex_unlock(&s->lock);
@@ -204,8 +205,7 @@ static void note_failure(struct journal *j, int code, const struct err *e)
         metric_add(METRIC_JOURNAL_SEAL_FAILURES, 1);
     }
     if (!same) {
-        log_line(code == ERR_NOT_READY ? LOG_INFO : LOG_ERROR, "journal",
-                 "a generation could not be sealed: %s", e->text);
+        log_line(LOG_ERROR, "journal", "a generation could not be sealed: %s", e->text);
     }
 }
 
@@ -224,7 +224,7 @@ static int seal_one(struct journal *j, uint32_t keep, struct journal_sealed *out
     }
     pthread_mutex_unlock(&j->sealer.work);
     if (r < 0) {
-        note_failure(j, r, e);
+        sealer_note_failure(j, r, e);
     }
     return r;
 }

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/ensure.h"
 #include "base/log.h"
@@ -18,6 +19,9 @@
 #define RETRY_NS     UINT64_C(60000000000)
 #define NOT_READY_NS UINT64_C(1000000000)
 
+#define SUMMARY_WAIT_NS UINT64_C(100000000)
+#define SUMMARY_TRIES   300 /* half a minute */
+
 void sealer_init(struct sealer *s)
 {
     *s = (struct sealer){0};
@@ -25,8 +29,14 @@ void sealer_init(struct sealer *s)
     ensure(r == 0);
     r = pthread_mutex_init(&s->lock, NULL);
     ensure(r == 0);
-    r = pthread_cond_init(&s->changed, NULL);
+    pthread_condattr_t monotonic;
+    r = pthread_condattr_init(&monotonic);
     ensure(r == 0);
+    r = pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    ensure(r == 0);
+    r = pthread_cond_init(&s->changed, &monotonic);
+    ensure(r == 0);
+    (void)pthread_condattr_destroy(&monotonic);
 }
 
 void sealer_free(struct sealer *s)
@@ -72,10 +82,23 @@ static uint32_t kept(struct journal *j)
     return closed > target ? closed - target : 0;
 }
 
+/* A generation that was closed just now has its summary soon. Under s->lock. */
+static void rest(struct sealer *s)
+{
+    uint64_t until_ns = os_clock_mono_ns() + SUMMARY_WAIT_NS;
+    struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000),
+                             .tv_nsec = (long)(until_ns % 1000000000)};
+    int r = 0;
+    while (r == 0 && !atomic_load(&s->stop)) {
+        r = pthread_cond_timedwait(&s->changed, &s->lock, &until);
+    }
+}
+
 static void *sealer_main(void *arg)
 {
     struct journal *j = arg;
     struct sealer *s = &j->sealer;
+    unsigned waited = 0;
     (void)pthread_setname_np(pthread_self(), "seal");
     if (os_set_nice(NICE) != 0) {
         log_line(LOG_WARN, "journal", "generations are sealed without a lower priority");
@@ -93,7 +116,10 @@ static void *sealer_main(void *arg)
         struct err e = {0};
         int r = journal_seal_next(j, kept(j), &e);
         pthread_mutex_lock(&s->lock);
-        if (r < 0 || (r == 0 && s->target == target)) {
+        waited = r == ERR_NOT_READY ? waited + 1 : 0;
+        if (waited > 0 && waited < SUMMARY_TRIES) {
+            rest(s);
+        } else if (r < 0 || (r == 0 && s->target == target)) {
             s->target = 0; /* done, or told */
         }
         pthread_mutex_unlock(&s->lock);
@@ -119,6 +145,23 @@ static int want(struct journal *j, uint32_t target, struct err *e)
     return r == 0 ? 0 : err_set(e, ERR_NO_MEMORY, "cannot start the thread that seals");
 }
 
+/* Closes the tail, and asks for it to be sealed. Nothing is staged. */
+static void close_wanted(struct journal *j)
+{
+    struct err e = {0};
+    int r = journal_close_tail(j, &e);
+    if (r == 0) {
+        uint32_t closed;
+        uint32_t sealed;
+        count_closed(j, &closed, &sealed);
+        r = closed > j->sealer.keep ? want(j, closed - j->sealer.keep, &e) : 0;
+    }
+    if (r != 0) {
+        sealer_note_failure(j, r, &e);
+    }
+    atomic_store(&j->sealer.close_tail, false);
+}
+
 int journal_seal_request(struct journal *j, uint32_t keep, bool tail, struct err *e)
 {
     uint32_t closed;
@@ -127,11 +170,16 @@ int journal_seal_request(struct journal *j, uint32_t keep, bool tail, struct err
     if (j->poisoned) {
         return err_set(e, ERR_WRITER_POISONED, "%s", j->cause);
     }
-    if (tail && journal_tail(j)->events > 0) {
-        j->sealer.close_tail = true;
-    }
     count_closed(j, &closed, &sealed);
-    return closed > keep && closed - keep > sealed ? want(j, closed - keep, e) : 0;
+    int r = closed > keep && closed - keep > sealed ? want(j, closed - keep, e) : 0;
+    if (r == 0 && tail && journal_tail(j)->events > 0) {
+        atomic_store(&j->sealer.close_tail, true);
+        j->sealer.keep = keep;
+        if (j->group_events == 0) {
+            close_wanted(j);
+        }
+    }
+    return r;
 }
 
 int journal_close_tail(struct journal *j, struct err *e)
@@ -143,20 +191,13 @@ int journal_close_tail(struct journal *j, struct err *e)
     return journal_tail(j)->events > 0 ? journal_rotate(j, 0, e) : 0;
 }
 
-static void request(struct journal *j, uint32_t keep)
-{
-    struct err e = {0};
-    if (journal_seal_request(j, keep, false, &e) != 0) {
-        log_line(LOG_WARN, "journal", "%s", e.text);
-    }
-}
-
 /* What the setting asks for. */
 static void automatic(struct journal *j)
 {
     struct sealer *s = &j->sealer;
     uint64_t now = os_clock_mono_ns();
     uint32_t keep = j->options.seal_after_generations;
+    struct err e = {0};
     if (keep == 0 || !j->options.threads || now < s->retry_ns) {
         return;
     }
@@ -174,25 +215,20 @@ static void automatic(struct journal *j)
         pthread_mutex_unlock(&s->lock);
         return;
     }
-    request(j, keep);
+    if (journal_seal_request(j, keep, false, &e) != 0) {
+        log_line(LOG_WARN, "journal", "%s", e.text);
+    }
 }
 
 void sealer_tick(struct journal *j)
 {
     struct sealer *s = &j->sealer;
-    struct err e = {0};
     if (j->poisoned) {
-        s->close_tail = false;
+        atomic_store(&s->close_tail, false);
         return;
     }
-    if (s->close_tail && j->group_events == 0) {
-        int r = journal_close_tail(j, &e);
-        if (r != ERR_NO_SPACE) {
-            s->close_tail = false;
-        }
-        if (r == 0) {
-            request(j, 0);
-        }
+    if (atomic_load(&s->close_tail) && j->group_events == 0) {
+        close_wanted(j);
     }
     automatic(j);
 }
@@ -208,7 +244,7 @@ void journal_get_seal_status(struct journal *j, struct journal_seal_status *out)
     pthread_mutex_lock(&s->lock);
     uint32_t target = s->target < closed ? s->target : closed;
     out->wanted = target > sealed ? target - sealed : 0;
-    out->active = s->target > 0;
+    out->active = s->target > 0 || atomic_load(&s->close_tail);
     out->sealed = s->sealed;
     out->stopped = s->stopped;
     out->code = s->code;

@@ -21,8 +21,9 @@ struct sealer {
     char cause[256];
     uint64_t sealed;
     struct journal_sealed recent[SEAL_RECENT]; /* number n is at (n - 1) % SEAL_RECENT */
+    atomic_bool close_tail;                    /* asked for; the loop thread does it */
     /* the loop thread's */
-    bool close_tail;
+    uint32_t keep;     /* of what was asked with close_tail */
     uint64_t retry_ns; /* of what was asked by the setting; not before this monotonic time */
 };
 
@@ -33,6 +34,8 @@ void sealer_free(struct sealer *s);
 /* Once a second, and where a group begins: closes the tail when that was asked for, and asks for
  * what the setting wants. Loop thread, nothing staged. */
 void sealer_tick(struct journal *j);
+/* seal.c: tells of an attempt that failed. */
+void sealer_note_failure(struct journal *j, int code, const struct err *e);
 /* seal.c: one generation, unless it is one of the newest `keep` closed ones. 1: sealed, 0: there is
  * none; ERR_ as journal_seal. */
 int journal_seal_next(struct journal *j, uint32_t keep, struct err *e) MUST_CHECK;

@@ -22,6 +22,9 @@
       "generation-bytes", "TALLYMAN_GENERATION_BYTES", "size at which a journal file is closed")   \
     X(GROUP_BYTES, group_bytes, BYTES, "4MiB", UINT64_C(65536), UINT64_C(67108864), "group-bytes", \
       "TALLYMAN_GROUP_BYTES", "size at which a group commit is closed")                            \
+    X(SEAL_AFTER_GENERATIONS, seal_after_generations, UINT, "0", 0, 1000000,                       \
+      "seal-after-generations", "TALLYMAN_SEAL_AFTER_GENERATIONS",                                 \
+      "closed generations that stay plain, older ones are sealed; 0: only when asked")             \
     X(CONNECTIONS_MAX, connections_max, UINT, "1024", 1, 1000000, "connections-max",               \
       "TALLYMAN_CONNECTIONS_MAX", "open client connections, more are answered 503")                \
     X(BODY_BUDGET_BYTES, body_budget_bytes, BYTES, "256MiB", UINT64_C(1048576),                    \

@@ -21,6 +21,7 @@
     X(artifact, "show what is known of an uploaded file")               \
     X(receipt, "print the receipt of an uploaded file")                 \
     X(head, "print where the journal stands, signed")                   \
+    X(seal, "compress closed generations of the history")               \
     X(verify, "check a data directory, also beside a running server")   \
     X(status, "ask a running server how it is")                         \
     X(version, "print version and revision")

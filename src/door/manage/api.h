@@ -100,6 +100,8 @@ void manage_project_status_head(void *ctx, struct http_request *req);
 void manage_project_status(void *ctx, struct http_request *req);
 void manage_status_head(void *ctx, struct http_request *req);
 void manage_status(void *ctx, struct http_request *req);
+void manage_seal(void *ctx, struct http_request *req);
+void manage_seal_show(void *ctx, struct http_request *req);
 void manage_artifact_show(void *ctx, struct http_request *req);
 void manage_rejected_head(void *ctx, struct http_request *req);
 void manage_rejected_list(void *ctx, struct http_request *req);

@@ -9,6 +9,7 @@
 
 #include "base/ensure.h"
 #include "base/metrics.h"
+#include "journal/seal.h"
 #include "os/os.h"
 #include "store/artifact/delivery.h"
 #include "json/write.h"
@@ -152,6 +153,27 @@ void manage_project_status(void *ctx, struct http_request *req)
 
 /* ---- the instance ---- */
 
+/* On the disk, of lines and segments; one digit. */
+static void put_bytes_per_event(struct buf *b, const struct journal_status *st)
+{
+    uint64_t stored = st->bytes - st->sealed_bytes + st->stored_bytes;
+    uint64_t tenths = st->frontier.events > 0 ? stored * 10 / st->frontier.events : 0;
+
+    json_put_name(b, "stored_bytes_per_event");
+    buf_printf(b, "%llu.%llu", (unsigned long long)(tenths / 10),
+               (unsigned long long)(tenths % 10));
+}
+
+static void put_seal_failure(struct buf *b, struct journal *j)
+{
+    struct journal_seal_status st;
+
+    journal_get_seal_status(j, &st);
+    manage_put_flag(b, "sealing", st.active);
+    manage_put_flag(b, "sealing_stopped", st.stopped);
+    manage_put_text(b, "seal_failure", slice_cstr(st.code != 0 ? st.cause : ""));
+}
+
 static void put_journal(struct buf *b, struct journal *j)
 {
     struct journal_status st;
@@ -176,6 +198,12 @@ static void put_journal(struct buf *b, struct journal *j)
     buf_put_char(b, '{');
     manage_put_number(b, "bytes", st.bytes);
     manage_put_number(b, "generations", st.generations);
+    manage_put_number(b, "segments", st.segments);
+    manage_put_number(b, "sealed_bytes", st.sealed_bytes);
+    manage_put_number(b, "segment_bytes", st.stored_bytes);
+    manage_put_number(b, "stored_bytes", st.bytes - st.sealed_bytes + st.stored_bytes);
+    put_bytes_per_event(b, &st);
+    put_seal_failure(b, j);
     manage_put_flag(b, "poisoned", st.poisoned);
     manage_put_flag(b, "damaged", st.damaged);
     manage_put_flag(b, "no_space", st.no_space);

@@ -120,13 +120,26 @@ void manage_routes(struct manage *m, struct http_route *out)
      .ctx = m},
         API_ROUTES(X)
 #undef X
-            {.path = "/api/v1/artifacts/*",
-             .methods = HTTP_GET,
-             .auth = HTTP_AUTH_OPEN,
+            {.path = "/api/v1/seal",
+             .methods = HTTP_POST,
+             .auth = HTTP_AUTH_LOCAL,
              .shape = HTTP_SHAPE_API,
-             .on_request = manage_artifact_show,
-             .ctx = m,
-             .cors = true},
+             .body_max_bytes = MANAGE_BODY_MAX,
+             .on_request = manage_seal,
+             .ctx = m},
+        {.path = "/api/v1/seal",
+         .methods = HTTP_GET,
+         .auth = HTTP_AUTH_LOCAL,
+         .shape = HTTP_SHAPE_API,
+         .on_request = manage_seal_show,
+         .ctx = m},
+        {.path = "/api/v1/artifacts/*",
+         .methods = HTTP_GET,
+         .auth = HTTP_AUTH_OPEN,
+         .shape = HTTP_SHAPE_API,
+         .on_request = manage_artifact_show,
+         .ctx = m,
+         .cors = true},
     };
 
     static_assert(sizeof table / sizeof *table == MANAGE_ROUTES, "the table has its size");
