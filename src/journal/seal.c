@@ -83,6 +83,9 @@ static void publish(struct journal *j, struct generation *g, const struct layout
     j->sealed_count++;
     j->sealed_bytes += row->bytes;
     j->stored_bytes += stored_bytes;
+    metric_set(METRIC_JOURNAL_SEGMENTS, j->sealed_count);
+    metric_set(METRIC_JOURNAL_SEGMENT_PLAIN_BYTES, j->sealed_bytes);
+    metric_set(METRIC_JOURNAL_SEGMENT_BYTES, j->stored_bytes);
     pthread_mutex_unlock(&j->lock);
     metric_add(METRIC_JOURNAL_SEALS, 1);
 }
