@@ -3,8 +3,8 @@
  * A file without checksums (the tail, whose lines prove themselves; a closed generation whose
  * summary is not read yet) is read with pread as it is. With checksums, and of a segment, it is
  * read in whole blocks: those that the caller wants whole go straight to him, the two at the ends
- * of his range by way of the reader's block, which is then there for the next read. Nothing is given
- * out from a block that does not have its checksum. */
+ * of his range by way of the reader's block, which is then there for the next read. Nothing is
+ * given out from a block that does not have its checksum. */
 #include "journal/bytes.h"
 
 #include <errno.h>

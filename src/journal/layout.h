@@ -62,9 +62,9 @@ bool layout_segment_parse(struct slice name, struct layout_generation *g);
 void layout_generation_path(const struct layout *l, const struct layout_generation *g,
                             char out[LAYOUT_PATH_MAX]);
 
-/* The generations in pending/ in log order; *out is the caller's to free(). ERR_CORRUPT for names that
- * are no generations' or that overlap, ERR_IO, ERR_NO_MEMORY. Files whose name ends in ".tmp" are
- * ignored. */
+/* The generations in pending/ in log order; *out is the caller's to free(). ERR_CORRUPT for names
+ * that are no generations' or that overlap, ERR_IO, ERR_NO_MEMORY. Files whose name ends in ".tmp"
+ * are ignored. */
 int layout_list_pending(const struct layout *l, struct layout_generation **out, uint32_t *count,
                         struct err *e) MUST_CHECK;
 

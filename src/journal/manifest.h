@@ -1,6 +1,6 @@
-/* manifest: journal/manifest.jsonl, which says what the journal is, and which of its generations are
- * sealed (docs/FORMAT.md). Records are canonical JSON, one a line; the line feed of a record is its
- * commit. */
+/* manifest: journal/manifest.jsonl, which says what the journal is, and which of its generations
+ * are sealed (docs/FORMAT.md). Records are canonical JSON, one a line; the line feed of a record is
+ * its commit. */
 #ifndef JOURNAL_MANIFEST_H
 #define JOURNAL_MANIFEST_H
 

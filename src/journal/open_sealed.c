@@ -7,8 +7,9 @@
  *
  * What a cut seal left is removed here. A plain file that a record covers goes when the hash of the
  * segment has been found to hold, so that at no moment the only good copy is removed; temporary
- * files go, and whole segments that no record names while their plain file is in force. Removals are
- * not synced: the next start finds the same again, or not. Other names in segments/ are left alone.
+ * files go, and whole segments that no record names while their plain file is in force. Removals
+ * are not synced: the next start finds the same again, or not. Other names in segments/ are left
+ * alone.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -14,12 +14,12 @@
  *
  * Failures. None of them touches what was acknowledged: group commits and rotations never look at
  * the manifest, and the plain file goes only behind the commit. So appends go on whatever happens
- * here, and are not poisoned. A failed write, a full disk, damage: told, counted, tried again later.
- * A sync of the manifest or of segments/ that failed (RELIABILITY R5): nobody knows before the next
- * start whether the record is there. Both answers are good for the journal as long as the plain
- * file stays; another record, written behind a place of which nobody knows what it holds, would not
- * be. So nothing is sealed any more (`stopped`) until a restart, which syncs the manifest, drops its
- * cache and reads it.
+ * here, and are not poisoned. A failed write, a full disk, damage: told, counted, tried again
+ * later. A sync of the manifest or of segments/ that failed (RELIABILITY R5): nobody knows before
+ * the next start whether the record is there. Both answers are good for the journal as long as the
+ * plain file stays; another record, written behind a place of which nobody knows what it holds,
+ * would not be. So nothing is sealed any more (`stopped`) until a restart, which syncs the
+ * manifest, drops its cache and reads it.
  *
  * A journal that is poisoned seals nothing: its disk is failing, or it is damaged.
  *
@@ -200,6 +200,12 @@ void sealer_note_failure(struct journal *j, int code, const struct err *e)
 {
     struct sealer *s = &j->sealer;
     pthread_mutex_lock(&s->lock);
+    if (s->stopped && s->told) {
+        s->code = code; /* and the cause stays what stopped it */
+        pthread_mutex_unlock(&s->lock);
+        return;
+    }
+    s->told = s->stopped;
     bool same = code == ERR_NOT_READY || (s->code == code && strcmp(s->cause, e->text) == 0);
     s->code = code;
     (void)snprintf(s->cause, sizeof s->cause, "%.255s", e->text);

@@ -1,7 +1,8 @@
 /* Making one segment.
  *
  *   1 write segments/FIRST_LAST.tmp from the proven lines, sync it
- *   2 drop its cache and read it back from the device: the hash of the file, every plain byte beside
+ *   2 drop its cache and read it back from the device: the hash of the file, every plain byte
+ * beside
  *     the plain file, every row of the batch table
  *   3 rename it to its name, sync segments/
  *

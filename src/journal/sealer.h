@@ -17,6 +17,7 @@ struct sealer {
     atomic_bool stop;
     uint32_t target; /* generations with lower ordinals are to be sealed by the thread */
     bool stopped;    /* until a restart */
+    bool told;       /* that it is stopped, and why */
     int code;
     char cause[256];
     uint64_t sealed;

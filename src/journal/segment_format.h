@@ -14,7 +14,7 @@
  *
  *   Directory entry:
  *      0   8  file offset of the block (of a batch block: of its skippable frame)
- *      8   8  offset of its first plain byte in the generation; of a batch block: in the batch table
+ *      8   8  offset of its first plain byte in the generation (of a batch block: in the table)
  *     16   4  bytes in the file (of a batch block: with the 8 bytes before its zstd frame)
  *     20   4  plain bytes
  *     24   4  CRC32C of the bytes in the file

@@ -1,9 +1,9 @@
 /* tallyman seal: compresses closed generations, the tail with them.
  *
  * Where a server runs on the directory, it is asked on its socket and does it beside its work; this
- * program only tells how far that is, and ending it changes nothing. Where none runs, the journal is
- * opened here, under the lock. A line on standard error for each segment; exit code 1 when there was
- * nothing to seal. */
+ * program only tells how far that is, and ending it changes nothing. Where none runs, the journal
+ * is opened here, under the lock. A line on standard error for each segment; exit code 1 when there
+ * was nothing to seal. */
 #include <stdio.h>
 #include <string.h>
 
@@ -79,7 +79,9 @@ static int follow(struct seal_verb *v, uint64_t after)
         if (!ok) {
             output_error(VERB, "the answer is not what this program understands");
         } else if (!active && failure.len > 0) {
-            output_error(VERB, "%.*s", (int)failure.len, failure.ptr);
+            output_error(VERB, "%.*s%s", (int)failure.len, failure.ptr,
+                         is_set(body, "stopped") ? "; nothing more is sealed before a restart"
+                                                 : "");
             ok = false;
         }
         client_answer_free(&answer);

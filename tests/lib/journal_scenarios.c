@@ -364,7 +364,8 @@ static void seal(struct scenario_run *run, uint32_t keep)
     }
 }
 
-/* Generations are sealed between appends, one by one and together, and the tail is closed for it. */
+/* Generations are sealed between appends, one by one and together, and the tail is closed for it.
+ */
 static void run_seal(struct scenario_run *run)
 {
     struct err e;

@@ -1,5 +1,6 @@
-/* Sealing a journal: nothing changes for readers, keys, streams, restarts and verify; a fault at any
- * call leaves the plain file in force; what a cut seal leaves is cleared; damage is never sealed in.
+/* Sealing a journal: nothing changes for readers, keys, streams, restarts and verify; a fault at
+ * any call leaves the plain file in force; what a cut seal leaves is cleared; damage is never
+ * sealed in.
  */
 #include "journal_fixture.h"
 
@@ -261,7 +262,8 @@ static void test_every_fault(void **state)
             struct journal_seal_status st;
             journal_get_seal_status(f.j, &st);
             assert_true(st.code == r);
-            /* The journal takes and gives as before, now and after a restart, a clean one or not. */
+            /* The journal takes and gives as before, now and after a restart, a clean one or not.
+             */
             check_all(&f);
             if (r != 0 && !st.stopped) {
                 assert_int_equal(journal_seal(f.j, 0, NULL, NULL, &f.e), 0);

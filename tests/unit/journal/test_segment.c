@@ -1,5 +1,6 @@
 /* The file of a sealed generation: what goes in comes out, whatever the sizes; a file that is
- * shorter or of which a byte changed is refused where that byte is needed; the manifest's record. */
+ * shorter or of which a byte changed is refused where that byte is needed; the manifest's record.
+ */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

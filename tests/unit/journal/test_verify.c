@@ -354,7 +354,7 @@ static void *verify_again_and_again(void *arg)
             break;
         }
         if (!r.ok || !r.live || r.remnants.len > 0) {
-            (void)snprintf(b->why, sizeof b->why, "%s: %s", r.fault_file, r.fault_text);
+            (void)snprintf(b->why, sizeof b->why, "%.120s: %.240s", r.fault_file, r.fault_text);
             if (b->why[0] == ':') {
                 (void)snprintf(b->why, sizeof b->why, "live %d, remnants %zu", r.live,
                                r.remnants.len);
