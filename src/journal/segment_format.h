@@ -7,7 +7,7 @@
  *   data block     a zstd frame of 262144 plain bytes of the generation; the last one: of the rest
  *   batch block    a skippable frame (magic 0x184d2a5c) that holds one zstd frame of at most 262144
  *                  bytes of rows of the batch table, whole rows only; they stand between data
- *                  blocks, behind the bytes they speak of
+ *                  blocks
  *   directory      a skippable frame (magic 0x184d2a5d): one entry for each data block, in order,
  *                  then one for each batch block, in order
  *   trailer        a skippable frame (magic 0x184d2a5e), the last 176 bytes
