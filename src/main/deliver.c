@@ -23,12 +23,14 @@
 #include "base/ensure.h"
 #include "base/log.h"
 #include "os/os.h"
+#include "store/paused.h"
 
 #define NS_PER_MS         UINT64_C(1000000)
 #define SCAN_EVERY_MS     UINT64_C(3600000)
 #define SCAN_UNWATCHED_MS UINT64_C(5000)
 #define SCAN_SHARE        10u /* of millions of receipts: most of the time is for delivering them */
 #define WAIT_MS_MAX       INT64_C(30000) /* clocks may be set: due times are looked at again */
+#define PAUSED_MS         500            /* between two looks at DATA/paused */
 #define DATA_PATH_MAX     4096
 
 int64_t deliver_now_ms(void)
@@ -265,12 +267,30 @@ static void wait_for_work(struct deliver *d)
     (void)os_epoll_wait(d->wait_ep, &event, 1, (int)wait_ms);
 }
 
+/* Looked at before each piece of work: builds too, because they fix where a package goes. */
+static bool is_paused(struct deliver *d)
+{
+    struct paused p;
+
+    paused_read(d->options->data, &p);
+    if (p.on != d->paused) {
+        log_line(LOG_INFO, "deliver", p.on ? "paused: %s" : "resumed%s", p.on ? p.reason : "");
+        d->paused = p.on;
+    }
+    return p.on;
+}
+
 static int one_turn(struct deliver *d, struct err *e)
 {
+    struct epoll_event event;
     int r = look_for_receipts(d, e);
 
     if (r < 0 || deliver_stopping(d)) {
         return r;
+    }
+    if (is_paused(d)) {
+        (void)os_epoll_wait(d->stop_ep, &event, 1, PAUSED_MS);
+        return 0;
     }
     r = delivery_index_next(d->index, deliver_now_ms(), d->project, &d->work, e);
     if (r < 0) {

@@ -21,6 +21,7 @@ struct deliver {
     int watch_fd;
     bool stop;
     bool scan_now;
+    bool paused; /* as of the last look; for the log */
     uint64_t scan_due_ns;
     struct uploads *uploads;
     struct delivery_index *index;

@@ -12,6 +12,7 @@
 #include "base/ensure.h"
 #include "base/log.h"
 #include "os/os.h"
+#include "store/paused.h"
 
 #define LIBRARY_BESIDE "engine/node_modules/@chdb/lib-linux-x64-gnu/libchdb.so"
 #define LIBRARY_SYSTEM "../lib/tallyman/libchdb.so"
@@ -119,6 +120,8 @@ static int start_sink(struct delivery *d, struct store *store, struct http_serve
                       struct err *e)
 {
     const struct config *c = d->config;
+    struct paused paused;
+    paused_read(c->data, &paused);
     struct clickhouse_options co = {
         .url = d->embedded ? "http://engine" : c->clickhouse_url,
         .unix_socket = d->embedded ? d->socket : NULL,
@@ -132,6 +135,7 @@ static int start_sink(struct delivery *d, struct store *store, struct http_serve
         .batch_bytes_soft = c->delivery_batch_bytes_soft,
         .backoff_min_ms = 1000,
         .backoff_max_ms = 30000,
+        .paused = paused.on,
     };
     int r = clickhouse_new(&co, &d->clickhouse, e);
     if (r == 0) {

@@ -14,7 +14,8 @@
  * non-blocking descriptor that can be read when a name was moved into the directory. disk_size:
  * bytes of the file system, used and free. rename_new is a rename that never replaces: -EEXIST;
  * where the file system cannot do that, -EINVAL. It is for the places that files are delivered to,
- * which the model disk does not hold.
+ * which the model disk does not hold; so are link (a second name; -EEXIST, never a replacement) and
+ * rmdir, for backups.
  *
  * landlock_create makes an empty set of rules that handles these rights (of files, of TCP, scopes);
  * path and port add to it; enter gives up new privileges and lays the rules on this thread and what
@@ -94,6 +95,8 @@
     X(int64_t, send_fd, (int to, const void *p, size_t n, int fd), (to, p, n, fd))                 \
     X(int64_t, recv_fd, (int from, void *p, size_t n, int *fd), (from, p, n, fd))                  \
     X(int, spawn_sibling, (const char *path, char *const *argv, int fd, int *pid),                 \
-      (path, argv, fd, pid))
+      (path, argv, fd, pid))                                                                       \
+    X(int, link, (const char *from, const char *to), (from, to))                                   \
+    X(int, rmdir, (const char *path), (path))
 
 #endif

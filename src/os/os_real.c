@@ -127,6 +127,16 @@ static int real_rename_new(const char *from, const char *to)
     RETRY(int, renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE));
 }
 
+static int real_link(const char *from, const char *to)
+{
+    RETRY(int, link(from, to));
+}
+
+static int real_rmdir(const char *path)
+{
+    RETRY(int, rmdir(path));
+}
+
 static int real_unlink(const char *path)
 {
     RETRY(int, unlink(path));

@@ -15,7 +15,10 @@
  *
  * Failures of the destination delay everything (1 s, 2 s, ... 30 s); refused rows only their
  * project. A poisoned store ends all delivery until a restart: what cannot be recorded would be
- * sent again and again. Nothing here aborts but bugs. */
+ * sent again and again. Nothing here aborts but bugs.
+ *
+ * Paused: looked at before each preparation and, again, before each send, because a selection may
+ * have waited for events in between. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -252,6 +255,14 @@ static bool next_batch(struct sink *k)
     return false;
 }
 
+static bool is_paused(struct sink *k)
+{
+    sink_lock(k);
+    bool paused = k->paused;
+    sink_unlock(k);
+    return paused;
+}
+
 static void step(struct sink *k)
 {
     bool poisoned;
@@ -269,11 +280,13 @@ static void step(struct sink *k)
     }
     if (poisoned) {
         sink_wait_until(k, now + IDLE_MS * NS_PER_MS, WAIT_PLAIN);
+    } else if (is_paused(k)) {
+        sink_wait_until(k, now + IDLE_MS * NS_PER_MS, WAIT_RETRY | WAIT_RECORDS);
     } else if (now < k->due_ns) {
         sink_wait_until(k, k->due_ns, WAIT_RETRY | WAIT_RECORDS);
     } else if (!k->prepared) {
         prepare(k);
-    } else if (k->batch.frozen || next_batch(k)) {
+    } else if ((k->batch.frozen || next_batch(k)) && !is_paused(k)) {
         batch_send(k);
     }
 }
@@ -348,6 +361,7 @@ int sink_start(const struct sink_options *options, const struct sink_adapter *ad
     k->limit = options->batch_events_max;
     k->limit_max = options->batch_events_max;
     k->last_full = true;
+    k->paused = options->paused;
     TAILQ_INIT(&k->records);
     init_locks(k);
     int r = store_reader_open(options->data, &k->reader, e);
@@ -401,6 +415,17 @@ void sink_retry_now(struct sink *k)
     signal_thread(k);
 }
 
+void sink_pause(struct sink *k, bool paused)
+{
+    sink_lock(k);
+    bool resumed = k->paused && !paused;
+    k->paused = paused;
+    sink_unlock(k);
+    if (resumed) {
+        sink_retry_now(k);
+    }
+}
+
 /* ---- status ---- */
 
 void sink_get_status(struct sink *k, struct sink_status *out)
@@ -408,6 +433,7 @@ void sink_get_status(struct sink *k, struct sink_status *out)
     uint64_t now = os_clock_mono_ns();
     sink_lock(k);
     *out = k->status;
+    out->paused = k->paused;
     out->retry_in_ms = k->retry_at_ns > now ? (k->retry_at_ns - now) / NS_PER_MS : 0;
     if (k->record_error[0] != '\0') {
         memcpy(out->error, k->record_error, sizeof out->error);

@@ -85,6 +85,7 @@ struct sink {
     /* under lock */
     bool retry_now;
     bool poisoned;
+    bool paused;
     struct record_list records;
     size_t record_count;
     struct sink_status status;

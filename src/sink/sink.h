@@ -55,6 +55,7 @@ struct sink_options {
     uint64_t batch_bytes_soft;               /* 16 MiB */
     uint64_t backoff_min_ms, backoff_max_ms; /* 1 s, 30 s */
     uint64_t gather_ms; /* how long a batch that is not full waits for more (0: 150 ms) */
+    bool paused;        /* from the start, until sink_pause says otherwise */
 };
 
 struct sink;
@@ -69,7 +70,12 @@ void sink_wake(struct sink *k);
 /* The destination came back (the engine was started): the next try is now, whatever the backoff. */
 void sink_retry_now(struct sink *k);
 
+/* While paused nothing is begun towards the destination, preparations neither; a send that is under
+ * way ends, and is recorded. Nothing durable: who starts the sink knows (store/paused.h). */
+void sink_pause(struct sink *k, bool paused);
+
 struct sink_status {
+    bool paused;
     bool connected;                        /* the last try succeeded */
     uint64_t delivered, batches, failures; /* since start */
     uint64_t retry_in_ms;

@@ -102,7 +102,7 @@ int verify_failed(struct verify_run *v, const char *what)
 }
 
 /* The same where nothing can be read behind it: damage is ERR_CORRUPT. */
-static int unreadable(struct sqlite3 *db, const char *what, struct err *e)
+int verify_unreadable(struct sqlite3 *db, const char *what, struct err *e)
 {
     int r = store_err(e, db, what);
     if (is_passing(db)) {
@@ -148,7 +148,8 @@ static int number(struct verify_run *v, const char *sql, int64_t *out)
     if (rc == SQLITE_ROW) {
         *out = sqlite3_column_int64(st, 0);
     }
-    int r = rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : unreadable(v->db, "read the head", v->e);
+    int r =
+        rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : verify_unreadable(v->db, "read the head", v->e);
     (void)sqlite3_finalize(st);
     return r;
 }
@@ -352,7 +353,7 @@ int verify_open_read_only(const char *path, const char *name, struct sqlite3 **o
         return 0;
     }
     return *out == NULL ? err_set(e, ERR_NO_MEMORY, "no memory to open %s", name)
-                        : unreadable(*out, "open the database", e);
+                        : verify_unreadable(*out, "open the database", e);
 }
 
 /* ---- one look, and the next ---- */

@@ -91,6 +91,8 @@ int verify_database(const char *data, const char *name, int (*check)(struct veri
  * when it could not be opened: VERIFY_AGAIN or an ERR_ code. */
 int verify_open_read_only(const char *path, const char *name, struct sqlite3 **out,
                           struct err *e) MUST_CHECK;
+/* What a failed call of such a connection means: VERIFY_AGAIN or an ERR_ code. */
+int verify_unreadable(struct sqlite3 *db, const char *what, struct err *e) MUST_CHECK;
 /* The first look at a database: an empty one is absent; another program's, or one of a version that
  * is not from 1 to newest, is told. *known: there is more to check. */
 int verify_head(struct verify_run *v, int application, int newest, bool *known) MUST_CHECK;

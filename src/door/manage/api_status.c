@@ -12,6 +12,7 @@
 #include "journal/seal.h"
 #include "os/os.h"
 #include "store/artifact/delivery.h"
+#include "store/paused.h"
 #include "json/write.h"
 
 #define REPAIR                                                                             \
@@ -38,8 +39,13 @@ void manage_delivery_begin(struct manage *m, const struct http_request *req, int
         return;
     }
     sink_project_error(m->sink, project, d->error);
-    if (d->error[0] == '\0') {
-        sink_get_status(m->sink, &st);
+    sink_get_status(m->sink, &st);
+    if (st.paused) {
+        static const char paused[] = "deliveries are paused until tallyman sinks resume";
+
+        static_assert(sizeof paused <= sizeof d->error, "a text fits");
+        memcpy(d->error, paused, sizeof paused);
+    } else if (d->error[0] == '\0') {
         static_assert(sizeof st.error <= sizeof d->error, "an error fits");
         static_assert(sizeof fixed <= sizeof d->error, "a text fits");
         if (http_on_unix_socket(req)) {
@@ -256,6 +262,18 @@ static void put_sink(struct buf *b, const struct manage *m)
     buf_put_char(b, '}');
 }
 
+/* From the file, which the delivering process reads too. */
+static void put_sinks(struct buf *b, const struct manage *m)
+{
+    struct paused p = {0};
+
+    if (m->data != NULL) {
+        paused_read(m->data, &p);
+    }
+    json_put_name(b, "sinks");
+    paused_put_json(b, &p);
+}
+
 static void put_engine(struct buf *b, const struct manage *m)
 {
     struct manage_engine st = {.state = "off"};
@@ -359,6 +377,7 @@ static void status_done(void *ctx, struct http_request *req)
         buf_put_char(&b, '}');
     }
     put_sink(&b, m);
+    put_sinks(&b, m);
     put_engine(&b, m);
     if (m->artifact_status != NULL) {
         put_artifacts(&b, i);

@@ -283,6 +283,8 @@ static void every_other_call_can_fail(void **state)
     FAILS(drop_range, os_drop_range(0, 0, 1));
     FAILS(watch_dir, os_watch_dir("/"));
     FAILS(rename_new, os_rename_new("/a", "/b"));
+    FAILS(link, os_link("/a", "/b"));
+    FAILS(rmdir, os_rmdir("/a"));
     FAILS(signalfd, os_signalfd(&signal_number, 1));
     FAILS(raise_nofile, os_raise_nofile(&limit));
 #undef FAILS

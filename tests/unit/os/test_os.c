@@ -230,6 +230,27 @@ static void a_rename_that_never_replaces(void **state)
     assert_int_equal(os_unlink(at("third")), 0);
 }
 
+static void a_second_name_and_its_directory(void **state)
+{
+    struct os_stat one;
+    struct os_stat two;
+
+    (void)state;
+    assert_int_equal(os_close(make(at("one"), "x")), 0);
+    assert_int_equal(os_mkdir(at("folder"), 0700), 0);
+    assert_int_equal(os_link(at("one"), at("folder/two")), 0);
+    assert_int_equal(os_stat(at("one"), &one), 0);
+    assert_int_equal(os_stat(at("folder/two"), &two), 0);
+    assert_true(one.inode == two.inode);
+    assert_int_equal(os_link(at("one"), at("folder/two")), -EEXIST);
+    assert_int_equal(os_link(at("none"), at("folder/three")), -ENOENT);
+    assert_int_equal(os_rmdir(at("folder")), -ENOTEMPTY);
+    assert_int_equal(os_unlink(at("folder/two")), 0);
+    assert_int_equal(os_rmdir(at("folder")), 0);
+    assert_int_equal(os_rmdir(at("folder")), -ENOENT);
+    assert_int_equal(os_unlink(at("one")), 0);
+}
+
 static void directory_is_watched(void **state)
 {
     int fd = os_watch_dir(directory);
@@ -490,6 +511,7 @@ int main(void)
         T(time_of_a_change_is_told),
         T(directory_is_watched),
         T(a_rename_that_never_replaces),
+        T(a_second_name_and_its_directory),
         T(file_calls_report_errors),
         T(names_change),
         T(list_gives_names_and_stops),
