@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "main/args.h"
+#include "main/backup.h"
 #include "main/config.h"
 #include "main/deliver.h"
 #include "main/output.h"
@@ -44,6 +45,10 @@ static int run(const char *data, uint64_t parent_fd, bool bare)
     if (!backoff_read(&options.backoff_ms)) {
         output_error("deliver", "the value of %s is no number of milliseconds", ENV_BACKOFF);
         return EXIT_USAGE;
+    }
+    if (restore_check(data, &e) != 0) {
+        output_error("deliver", "%s", e.text);
+        return EXIT_FAILED;
     }
     if (os_set_nice(DELIVER_NICE) != 0) {
         log_line(LOG_WARN, "deliver", "the priority could not be lowered");

@@ -21,6 +21,7 @@
 #include "door/manage/manage.h"
 #include "http/http.h"
 #include "journal/journal.h"
+#include "main/backup.h"
 #include "main/config.h"
 #include "main/output.h"
 #include "main/serve_artifacts.h"
@@ -427,7 +428,10 @@ static void note_close(int closed, const char *what, const struct err *closing, 
 static int serve(struct serve *sv, const struct config *c, struct err *e)
 {
     struct err closing = {0};
-    int r = serve_sandbox(c, &sv->spawner, &sv->sandbox, e);
+    int r = restore_check(c->data, e);
+    if (r == 0) {
+        r = serve_sandbox(c, &sv->spawner, &sv->sandbox, e);
+    }
     if (r == 0) {
         r = open_journal(sv, c, e);
     }

@@ -146,11 +146,21 @@ static void judge_artifacts(const struct client *client, struct slice status)
     }
 }
 
+static void judge_sinks(const struct client *client, struct slice status)
+{
+    struct slice sinks;
+    if (json_member(status, SLICE("sinks"), &sinks) && flag_set(sinks, SLICE("paused"))) {
+        output_error(VERB, "%s: all deliveries are paused, until tallyman sinks resume",
+                     client_where(client));
+    }
+}
+
 static int judge(const struct client *client, struct slice status)
 {
     int journal = judge_store(client, status, "journal");
     int queue = judge_store(client, status, "queue");
     judge_artifacts(client, status);
+    judge_sinks(client, status);
     return journal != EXIT_DONE ? journal : queue;
 }
 

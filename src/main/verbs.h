@@ -22,6 +22,9 @@
     X(receipt, "print the receipt of an uploaded file")                 \
     X(head, "print where the journal stands, signed")                   \
     X(seal, "compress closed generations of the history")               \
+    X(backup, "copy a data directory, also beside a running server")    \
+    X(restore, "make a data directory of a backup")                     \
+    X(sinks, "pause and resume all deliveries")                         \
     X(verify, "check a data directory, also beside a running server")   \
     X(status, "ask a running server how it is")                         \
     X(version, "print version and revision")
