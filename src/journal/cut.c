@@ -7,10 +7,11 @@
  * server has rotated by then, the held file is closed and all of it is committed. What begins in it
  * above the frontier is a group in flight, which nobody was told of.
  *
- * Sealing replaces plain files by segments from the oldest on, and says so in the manifest, to which
- * records are only added. The caller copies from the newest to the oldest: once a plain file has
- * vanished, everything older is sealed too. So the copy is a row of segments, then of plain files,
- * and its manifest is a beginning of the manifest: up to the record of the newest segment copied.
+ * Sealing replaces plain files by segments from the oldest on, and says so in the manifest, to
+ * which records are only added. The caller copies from the newest to the oldest: once a plain file
+ * has vanished, everything older is sealed too. So the copy is a row of segments, then of plain
+ * files, and its manifest is a beginning of the manifest: up to the record of the newest segment
+ * copied.
  *
  * Without a server the tail may be torn. verify, which tells a torn group from damage as recovery
  * does, judges it; of a torn one the copy has what recovery would keep.

@@ -40,7 +40,8 @@ void cut_close(struct journal_cut *c);
 
 /* How many closed generations there are: plain and sealed ones. */
 uint32_t cut_count(const struct journal_cut *c);
-/* The path, below the data directory, of the i-th in log order. Taken from the last to the first. */
+/* The path, below the data directory, of the i-th in log order. To be asked from the last to the
+ * first. */
 int cut_path(struct journal_cut *c, uint32_t i, char out[LAYOUT_PATH_MAX],
              struct err *e) MUST_CHECK;
 /* The file of that path is not there any more: it was sealed meanwhile. Looks again; cut_path then

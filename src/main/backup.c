@@ -8,12 +8,12 @@
  *   a package                   on the receipt
  *   a receipt                   on the bytes and .info in uploads/, and on a project
  *   a partial upload            on its bytes up to the saved offset, and on a project
- *   a captured event's receipt  on the event: queued, in the same database; or delivered, in engine/
+ *   a captured event's receipt  on the event: queued, in the same database; delivered, in engine/
  *
  * Each is copied before what it rests on, and what it rests on never goes: receipts, packages,
  * accepted bytes and projects stay, and delivered events stay in the engine. So:
  *
- *   1 journal                   rests on nothing; its end is the position that the backup is named by
+ *   1 journal                   rests on nothing; its end is the position of the backup
  *   2 delivery.sqlite, packages, receipts with their bytes, partial uploads
  *   3 tallyman.sqlite           one view: an event is in it, or its delivery is recorded
  *   4 engine/                   has every event whose delivery is recorded in 3. What was delivered

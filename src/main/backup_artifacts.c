@@ -105,7 +105,8 @@ static int see_package(struct walk *w, const char *name)
 
 /* ---- what is accepted ---- */
 
-/* The receipt, then what it rests on. Bytes that are not here may have been delivered: verify knows. */
+/* The receipt, then what it rests on. Bytes that are not here may have been delivered: verify
+ * knows. */
 static int take_accepted(struct walk *w, const char *id)
 {
     char path[NAME_MAX_ + 32];

@@ -2,9 +2,9 @@
  *
  * A file is written once, whole, under its own name in a tree that nothing names yet, and synced
  * before it is listed. What the last backup has already becomes a second name of that file, after
- * its bytes were read and found to be what the last list says: so a backup never changes a file that
- * an older list names, and a rotten copy is not carried along but replaced. Where the file system
- * has no second names everything is copied.
+ * its bytes were read and found to be what the last list says: so a backup never changes a file
+ * that an older list names, and a rotten copy is not carried along but replaced. Where the file
+ * system has no second names everything is copied.
  *
  * Power failure: an uncommitted tree is removed by the next run. Answers: all errors; a file that
  * cannot be kept is copied. */

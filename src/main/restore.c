@@ -11,8 +11,9 @@
  * The marker says which backup it is of: a repeat with another one is refused, since what the first
  * one left could otherwise stay between the files of the second.
  *
- * Before anything is made, the list is proven by its own hash and every file is there with its size;
- * the bytes are compared while they are copied, so that each is read once. Answers: all errors. */
+ * Before anything is made, the list is proven by its own hash and every file is there with its
+ * size; the bytes are compared while they are copied, so that each is read once. Answers: all
+ * errors. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

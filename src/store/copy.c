@@ -2,13 +2,13 @@
  *
  * The source is opened as verify opens it: nothing of it is changed, with a server (its log's index
  * is read) or without one (the log that a kill left is read through an index in memory). One read
- * transaction spans the whole copy: SQLite's backup would otherwise begin anew after every commit of
- * the server's, for ever under load. While it lasts the server's log cannot begin anew, so the copy
- * is written without a sync and without a journal, and synced afterwards: what it holds up is
+ * transaction spans the whole copy: SQLite's backup would otherwise begin anew after every commit
+ * of the server's, for ever under load. While it lasts the server's log cannot begin anew, so the
+ * copy is written without a sync and without a journal, and synced afterwards: what it holds up is
  * bounded by reading the database once.
  *
- * Power failure: a copy that was cut is a file that nobody names. Answers: all errors; a server that
- * comes or goes meanwhile is waited for. */
+ * Power failure: a copy that was cut is a file that nobody names. Answers: all errors; a server
+ * that comes or goes meanwhile is waited for. */
 #include "store/copy.h"
 
 #include <errno.h>

@@ -3,8 +3,8 @@
  * Invariant: that the file is there is what counts; its content is for people. It is made whole
  * under DATA/.paused and renamed, so no crash leaves half of it under its name.
  *
- * Power failure: writing: before the last sync either state, after it paused. Removing: the same the
- * other way round; a pause that comes back is seen and taken away again, a resume that was told
+ * Power failure: writing: before the last sync either state, after it paused. Removing: the same
+ * the other way round; a pause that comes back is seen and taken away again, a resume that was told
  * stays. Answers: all errors; paused_read has none, it pauses. */
 #include "store/paused.h"
 

@@ -23,8 +23,8 @@ struct paused {
 
 /* Any thread, any process; blocks. Fails closed: what cannot be read is on, and says so. */
 void paused_read(const char *data, struct paused *out);
-/* Durable when it returns: temporary file, sync, rename, sync of the directory. The reason is cut to
- * fit. *out (may be NULL) is what was written. ERR_IO, ERR_NO_SPACE, ERR_NO_MEMORY. */
+/* Durable when it returns: temporary file, sync, rename, sync of the directory. The reason is cut
+ * to fit. *out (may be NULL) is what was written. ERR_IO, ERR_NO_SPACE, ERR_NO_MEMORY. */
 int paused_write(const char *data, struct slice reason, struct paused *out,
                  struct err *e) MUST_CHECK;
 /* Durable when it returns; 0 also when there was none. ERR_IO. */
