@@ -82,6 +82,11 @@ SUITES = {
     "delivery rows": unit("store/test_delivery_index"),
     "artifact order": pytest("tests/blackbox/test_artifact_strace.py", "-k", "durable_first or believes_only"),
     "copy order": pytest("tests/blackbox/test_artifact_strace.py", "-k", "read_back"),
+    "backup order": pytest("tests/blackbox/test_backup.py", "-k", "is_synced_before"),
+    "backup changed": pytest("tests/blackbox/test_backup.py", "-k", "changed_or_cut or leads_out or only_new"),
+    "backup killed": pytest("tests/blackbox/test_backup.py", "-k", "interrupted_restore or killed_backup"),
+    "backup use": pytest("tests/blackbox/test_backup.py", "-k", "in_use_comes_back"),
+    "pause": pytest("tests/blackbox/test_backup.py", "-k", "pause_and_resume or sinks_without"),
     "destination": pytest("tests/blackbox/test_artifact_strace.py", "-k", "must_not_be_delivered"),
 }
 
@@ -108,6 +113,8 @@ BOOT = "src/engine/boot.c"
 UPLOAD = "src/store/artifact/upload_"
 BUILD = "src/main/deliver_build.c"
 FOLDER = "src/sink/directory.c"
+BACKUP = "src/main/backup_"
+RESTORE = "src/main/restore.c"
 
 
 def sync_dir(which, what):
@@ -579,4 +586,56 @@ MUTANTS = [
      [(SCAN, "    sha256_once(l->payload, got);\n    if (memcmp(want, got, SHA256_LEN) != 0) {",
        "    sha256_once(l->payload, got);\n    if (memcmp(want, got, 0) != 0) {")],
      ["rot"]),
+    # ---- backup, restore, pause ----
+    ("backup-commit-before-the-names", "a backup counts before the names of its files are on the disk",
+     [(BACKUP + "dir.c", "    int r = sync_directories(b, e);\n    if (r == 0) {\n        r = backup_writer_sync",
+       "    int r = 0;\n    if (r == 0) {\n        r = backup_writer_sync")],
+     ["backup order"]),
+    ("backup-files-not-synced", "a backup counts before its files are on the disk",
+     [(BACKUP + "copy.c", "    int synced = r == 0 ? os_fsync(fd) : 0;\n", "    int synced = 0;\n")],
+     ["backup order"]),
+    ("backup-database-not-synced", "a backup counts before its databases are on the disk",
+     [("src/store/copy.c", "    int r = os_fsync(fd);\n", "    int r = 0;\n")],
+     ["backup order"]),
+    ("backup-list-not-synced", "the list has its name before it is on the disk",
+     [(BACKUP + "list.c", "    int r = w->code == 0 ? os_fsync(w->fd) : 0;\n", "    int r = 0;\n")],
+     ["backup order"]),
+    ("backup-keeps-what-has-rotted", "a copy that is not what it was is carried along",
+     [(BACKUP + "copy.c", "                 memcmp(digest, known->sha256, sizeof digest) == 0;\n    (void)os_close(fd);",
+       "                 known->size > 0;\n    (void)os_close(fd);")],
+     ["backup changed"]),
+    ("backup-removes-the-last-one-first", "the last backup goes before the new one is committed",
+     [(BACKUP + "dir.c", "    if (r == 0) {\n        r = rename_list(b, e);\n    }\n",
+       "    if (r == 0) {\n        r = remove_left_overs(b, b->about.tree, e);\n    }\n    if (r == 0) {\n        r = rename_list(b, e);\n    }\n")],
+     ["backup killed"]),
+    ("restore-hash-not-compared", "a changed backup is restored",
+     [(RESTORE, "    if (memcmp(digest, entry->sha256, sizeof digest) != 0) {", "    if (entry->size == UINT64_MAX) {")],
+     ["backup changed"]),
+    ("restore-list-believed", "a changed list is believed",
+     [(BACKUP + "list.c", "    return memcmp(named, digest, sizeof digest) == 0\n", "    return size > 0\n")],
+     ["backup changed"]),
+    ("restore-paths-believed", "a list writes anywhere",
+     [(BACKUP + "list.c", "        if (n == 0 || (n == 1 && at[0] == '.') || (n == 2 && at[0] == '.' && at[1] == '.')) {\n            return false;",
+       "        if (n == SIZE_MAX) {\n            return false;")],
+     ["backup changed"]),
+    ("restore-half-is-served", "a server takes what an interrupted restore left",
+     [("src/main/verb_serve.c", "    int r = restore_check(c->data, e);\n", "    int r = 0;\n")],
+     ["backup killed"]),
+    ("restore-not-paused", "a restored directory delivers at once",
+     [(RESTORE, "    if (r == 0) {\n        r = pause_sinks(t, e);\n    }\n", "")],
+     ["backup use"]),
+    ("paused-deliver-goes-on", "files are delivered although deliveries are paused",
+     [("src/main/deliver.c", "    if (is_paused(d)) {\n", "    if (is_paused(d) && d->stop) {\n")],
+     ["backup use"]),
+    ("paused-sink-goes-on", "events are delivered although deliveries are paused",
+     [("src/sink/runner.c", "    bool paused = k->paused;\n    sink_unlock(k);\n    return paused;",
+       "    bool paused = false;\n    sink_unlock(k);\n    return paused;")],
+     ["pause", "backup use"]),
+    ("paused-forgotten-at-the-start", "a restart ends a pause",
+     [("src/main/serve_delivery.c", "        .paused = paused.on,\n", "        .paused = false,\n")],
+     ["backup use"]),
+    ("paused-unreadable-goes-on", "a pause that cannot be understood is none",
+     [("src/store/paused.c", "        understand(out, slice_of(text, (size_t)n));\n",
+       "        understand(out, slice_of(text, (size_t)n));\n        out->on = out->since_ms != 0;\n")],
+     ["pause"]),
 ]
