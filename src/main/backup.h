@@ -43,6 +43,7 @@ struct backup {
     struct progress progress;
     uint64_t moved; /* bytes, for progress */
     uint64_t copied_files, copied_bytes, kept_files, kept_bytes;
+    struct err engine_error; /* why the engine's data was left out */
 };
 
 /* Makes a backup of data in dir. 0: it is committed, and *b says what is in it; backup_free it in
@@ -65,6 +66,10 @@ enum backup_kind {
 #define BACKUP_ALL UINT64_MAX
 int backup_copy(struct backup *b, const char *path, enum backup_kind kind, uint64_t limit,
                 struct backup_entry *out, bool *kept, struct err *e) MUST_CHECK;
+/* The same of DATA/from. */
+int backup_copy_from(struct backup *b, const char *from, const char *path, enum backup_kind kind,
+                     uint64_t limit, struct backup_entry *out, bool *kept,
+                     struct err *e) MUST_CHECK;
 /* The same for the first bytes of an open file, always copied, with mode 0600. */
 int backup_copy_open(struct backup *b, int fd, const char *path, uint64_t size,
                      struct backup_entry *out, struct err *e) MUST_CHECK;
@@ -81,6 +86,9 @@ int backup_take(struct backup *b, const char *path, enum backup_kind kind, uint6
                 struct err *e) MUST_CHECK;
 /* Makes the directory in the tree, with the mode that it has. ERR_NOT_FOUND. */
 int backup_directory(struct backup *b, const char *path, struct err *e) MUST_CHECK;
+/* The same, with the mode of DATA/from. */
+int backup_directory_from(struct backup *b, const char *from, const char *path,
+                          struct err *e) MUST_CHECK;
 /* Removes a file of the tree that was not put. */
 void backup_drop(struct backup *b, const char *path);
 /* Removes everything below a path, and itself; what is not there is no failure. */

@@ -188,10 +188,16 @@ int backup_copy_open(struct backup *b, int fd, const char *path, uint64_t size,
 int backup_copy(struct backup *b, const char *path, enum backup_kind kind, uint64_t limit,
                 struct backup_entry *out, bool *kept, struct err *e)
 {
+    return backup_copy_from(b, path, path, kind, limit, out, kept, e);
+}
+
+int backup_copy_from(struct backup *b, const char *from, const char *path, enum backup_kind kind,
+                     uint64_t limit, struct backup_entry *out, bool *kept, struct err *e)
+{
     char full[BACKUP_FULL_MAX];
     struct os_stat st;
     *kept = false;
-    int r = backup_join(full, b->data, path, e);
+    int r = backup_join(full, b->data, from, e);
     if (r != 0) {
         return r;
     }
@@ -289,10 +295,15 @@ int backup_take(struct backup *b, const char *path, enum backup_kind kind, uint6
 
 int backup_directory(struct backup *b, const char *path, struct err *e)
 {
+    return backup_directory_from(b, path, path, e);
+}
+
+int backup_directory_from(struct backup *b, const char *from, const char *path, struct err *e)
+{
     char full[BACKUP_FULL_MAX];
     struct backup_entry entry;
     struct os_stat st;
-    int r = backup_join(full, b->data, path, e);
+    int r = backup_join(full, b->data, from, e);
     if (r != 0) {
         return r;
     }

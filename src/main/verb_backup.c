@@ -11,10 +11,8 @@
 #define RETRY_S 30
 
 static const char left_out[] =
-    "the engine's data is NOT in this backup: events that were delivered to the embedded engine "
-    "are in engine/ only. Stop the server and run the backup again to have them "
-    "(docs/OPERATING.md, "
-    "section 5)";
+    "the engine's data is NOT in this backup, and events that were delivered to the embedded "
+    "engine are nowhere else (docs/OPERATING.md, section 5)";
 
 static void put_member(struct buf *b, const char *name, uint64_t value)
 {
@@ -96,7 +94,7 @@ static int run(const char *dir, const struct client_target *target, bool json)
             print_lines(&b);
         }
         if (strcmp(b.about.engine, "left_out") == 0) {
-            output_error(VERB, "%s", left_out);
+            output_error(VERB, "%s: %s", left_out, b.engine_error.text);
         }
     }
     backup_free(&b);
