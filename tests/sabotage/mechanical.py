@@ -58,8 +58,10 @@ STORE = [
     *units("store", "store queue select receipts schema control delivery verify store_wal verify_flips model"),
     *units("sink", "runner"),
     ("unit/store/test_store_faults", [], 240),
-    ("crash/crash_store", ["--states", "1", "--minutes", "3"], 240),
 ]
+# What the crash states of the queue can tell: 30 seconds of work, for the files that commit.
+COMMITS = [("crash/crash_store", ["--states", "1", "--minutes", "3"], 300)]
+COMMITTERS = ("store", "turn", "db", "queue_put", "account", "receipts", "receipts_merge", "checkpoint")
 ARTIFACT = [
     *units("store", "upload upload_open upload_scan delivery_index artifact_verify upload_faults"),
     *units("door", "artifact artifact_clean artifact_faults"),
@@ -188,7 +190,7 @@ def run(command, limit, log, cwd):
 
 
 def programs():
-    return sorted({step[0] for plan in PLANS.values() for step in plan})
+    return sorted({step[0] for plan in PLANS.values() for step in [*plan, *COMMITS]})
 
 
 def prepare():
@@ -223,7 +225,7 @@ def link(commands, program, place):
 def order(mutant):
     """The plan of its folder, that of its own module first."""
     stem = pathlib.PurePath(mutant.file).stem
-    plan = PLANS[mutant.folder]
+    plan = PLANS[mutant.folder] + (COMMITS if mutant.folder == "src/store" and stem in COMMITTERS else [])
     own = [step for step in plan if pathlib.PurePath(step[0]).name in (f"test_{stem}", f"test_{stem.split('_')[0]}")]
     return own + [step for step in plan if step not in own]
 
@@ -259,7 +261,7 @@ def judge(mutant, commands):
 
 def control(commands):
     """The tests pass on the tree as it is."""
-    for program, words, limit in {(p, tuple(w), s) for plan in PLANS.values() for p, w, s in plan}:
+    for program, words, limit in {(p, tuple(w), s) for plan in [*PLANS.values(), COMMITS] for p, w, s in plan}:
         if run([str(BASE / "build" / program), *words], limit, PLACE / "base.log", PLACE) != 0:
             sys.exit(f"sabotage-all: {program} {' '.join(words)} fails without any sabotage; see {PLACE / 'base.log'}")
 
