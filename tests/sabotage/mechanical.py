@@ -17,6 +17,7 @@ no more.
 """
 import concurrent.futures
 import hashlib
+import importlib.util
 import os
 import pathlib
 import random
@@ -32,6 +33,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PLACE = ROOT / "build" / "mechanical"
 BASE = PLACE / "base"
 VERDICTS = PLACE / "verdicts"
+PASSED = PLACE / "passed"
 EQUIVALENT = ROOT / "tests" / "sabotage" / "equivalent.txt"
 FOLDERS = ("src/journal", "src/store", "src/store/artifact")
 WANTED_PERCENT = 95
@@ -63,13 +65,21 @@ STORE = [
 COMMITS = [("crash/crash_store", ["--states", "1", "--minutes", "3"], 300)]
 COMMITTERS = ("store", "turn", "db", "queue_put", "account", "receipts", "receipts_merge", "checkpoint")
 ARTIFACT = [
-    *units("store", "upload upload_open upload_scan delivery_index artifact_verify upload_faults"),
+    *units("store", "upload upload_open upload_scan delivery delivery_index artifact_verify upload_faults"),
     *units("door", "artifact artifact_clean artifact_faults"),
     *units("main", "deliver"),
     ("crash/crash_artifact", ["--states", "6000", "--minutes", "3"], 240),
 ]
+# Syncs of directories that one file system needs and the model disk does not are seen in traces of the program only.
+TRACES = {"src/journal": ["order", "rotation"], "src/store": ["queue order", "queue start"],
+          "src/store/artifact": ["artifact order"]}
 PLANS = {"src/journal": JOURNAL, "src/store": STORE, "src/store/artifact": ARTIFACT}
 
+spec = importlib.util.spec_from_file_location("mutants", ROOT / "tests" / "sabotage" / "mutants.py")
+mutants = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(mutants)
+
+TESTS = ""
 running = set()
 lock = threading.Lock()
 stopping = threading.Event()
@@ -78,6 +88,7 @@ stopping = threading.Event()
 class Mutant:
     def __init__(self, file, function, text, number, start, end, instead):
         self.file, self.start, self.end, self.instead = file, start, end, instead
+        self.is_call = text.startswith("os_")
         self.name = f"{file}:{function}: {text}" + (f" #{number}" if number > 1 else "")
         self.line = 0
 
@@ -131,6 +142,22 @@ def find(file):
     return out
 
 
+def steps(mutant):
+    """The plan of its folder, that of its own module first, and traces last."""
+    stem = pathlib.PurePath(mutant.file).stem
+    plan = PLANS[mutant.folder] + (COMMITS if mutant.folder == "src/store" and stem in COMMITTERS else [])
+    own = [step for step in plan if pathlib.PurePath(step[0]).name in (f"test_{stem}", f"test_{stem.split('_')[0]}")]
+    return own + [step for step in plan if step not in own] + (traces(mutant.folder) if mutant.is_call else [])
+
+
+def traces(folder):
+    return [("tallyman", mutants.SUITES[suite][1], 240) for suite in TRACES[folder]]
+
+
+def all_steps():
+    return [step for plan in [*PLANS.values(), COMMITS, *map(traces, TRACES)] for step in plan]
+
+
 def everything():
     return [m for folder in FOLDERS for file in sorted((ROOT / folder).glob("*.c")) for m in find(f"{folder}/{file.name}")]
 
@@ -146,8 +173,21 @@ def read_equivalent():
 
 
 def fingerprint(mutant, tree=ROOT):
-    """A verdict holds for the file as it was; a changed test does not unmake a kill."""
+    """Of the file as it is: a verdict holds for that."""
     return hashlib.sha256((tree / mutant.file).read_bytes()).hexdigest()[:12]
+
+
+def tests_fingerprint(tree=ROOT):
+    """A changed test does not unmake a kill, but it may end a survivor."""
+    names = sorted(p for folder in ("tests/unit", "tests/crash", "tests/lib", "tests/blackbox") for p in (tree / folder).rglob("*")
+                   if p.suffix in (".c", ".h", ".py"))
+    return hashlib.sha256(b"".join(p.read_bytes() for p in names)).hexdigest()[:12]
+
+
+def settled(mutant, known, tests):
+    mark, verdict, _ = known.get(mutant.name, ("", "", ""))
+    file, _, its_tests = mark.partition("+")
+    return file == fingerprint(mutant) and (verdict == "killed" or its_tests == tests)
 
 
 def read_verdicts():
@@ -161,17 +201,32 @@ def read_verdicts():
 
 # ---- building and running ----
 
-def environment():
+def environment(tallyman=None):
     env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "V", "B", "CC",
                                                             "CFLAGS", "QUICK", "STEP")}
-    env.update(SEED="1", STEP="31")
+    env.update(SEED="1", STEP="31", PYTHONDONTWRITEBYTECODE="1")
+    if tallyman is not None:
+        env.update(TALLYMAN=str(tallyman), TALLYMAN_ENGINE="off")
     return env
 
 
-def run(command, limit, log, cwd):
+def python():
+    """The first python3 that has pytest: Debian's pytest belongs to Debian's Python."""
+    for name in ("/usr/bin/python3", "python3", sys.executable):
+        if subprocess.run([name, "-c", "import pytest"], capture_output=True).returncode == 0:
+            return name
+    sys.exit("sabotage-all: pytest is missing (python3-pytest)")
+
+
+def command_of(binary, words):
+    """A test program, or pytest with the program that it shall test."""
+    return [PYTHON if word == "PYTHON" else word for word in words] if binary.name == "tallyman" else [str(binary), *words]
+
+
+def run(command, limit, log, cwd, tallyman=None):
     """Exit status, or None when it was not done in time. A group of its own, so that nothing outlives it."""
     with open(log, "ab") as out:
-        process = subprocess.Popen(command, cwd=cwd, env=environment(), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+        process = subprocess.Popen(command, cwd=cwd, env=environment(tallyman), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
                                    start_new_session=True)
         with lock:
             running.add(process.pid)
@@ -190,16 +245,27 @@ def run(command, limit, log, cwd):
 
 
 def programs():
-    return sorted({step[0] for plan in PLANS.values() for step in [*plan, *COMMITS]})
+    return sorted({step[0] for step in all_steps()})
+
+
+def copy_changed(source, target):
+    """Like cp -u: what is there and the same stays, so that it is not built again."""
+    if not target.exists() or target.stat().st_mtime_ns != source.stat().st_mtime_ns:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, target)
 
 
 def prepare():
     """A copy of the tree, built, so that the tree may change meanwhile."""
-    shutil.rmtree(BASE, ignore_errors=True)
-    BASE.mkdir(parents=True)
+    wanted = {path.relative_to(ROOT) for name in ("src", "tests") for path in (ROOT / name).rglob("*")
+              if path.is_file() and not {"node_modules", "corpus", "__pycache__"} & set(path.parts)}
+    wanted.add(pathlib.Path("Makefile"))
+    for path in wanted:
+        copy_changed(ROOT / path, BASE / path)
     for name in ("src", "tests"):
-        shutil.copytree(ROOT / name, BASE / name, ignore=shutil.ignore_patterns("node_modules", "corpus", "__pycache__"))
-    shutil.copy2(ROOT / "Makefile", BASE)
+        for path in list((BASE / name).rglob("*")):
+            if path.is_file() and path.relative_to(BASE) not in wanted:
+                path.unlink()
     log = PLACE / "base.log"
     log.unlink(missing_ok=True)
     targets = [f"build/{name}" for name in programs()]
@@ -222,14 +288,6 @@ def link(commands, program, place):
     return ["/bin/sh", "-c", words]
 
 
-def order(mutant):
-    """The plan of its folder, that of its own module first."""
-    stem = pathlib.PurePath(mutant.file).stem
-    plan = PLANS[mutant.folder] + (COMMITS if mutant.folder == "src/store" and stem in COMMITTERS else [])
-    own = [step for step in plan if pathlib.PurePath(step[0]).name in (f"test_{stem}", f"test_{stem.split('_')[0]}")]
-    return own + [step for step in plan if step not in own]
-
-
 def judge(mutant, commands):
     """("killed", by whom) or ("SURVIVED", "") or ("ERROR", why)."""
     place = PLACE / hashlib.sha256(mutant.name.encode()).hexdigest()[:12]
@@ -244,26 +302,34 @@ def judge(mutant, commands):
     if run(["/bin/sh", "-c", compiling], 300, log, BASE) != 0:
         return "ERROR", f"does not compile: {log}"
     linked = set()
-    for program, words, limit in order(mutant):
+    for program, words, limit in steps(mutant):
         binary = place / pathlib.PurePath(program).name
         if program not in linked and run(link(commands, program, place), 300, log, BASE) != 0:
             return "ERROR", f"does not link: {log}"
         linked.add(program)
-        code = run([str(binary), *words], limit, log, place)
+        code = run(command_of(binary, words), limit, log, BASE if program == "tallyman" else place, binary)
         if stopping.is_set():
             raise KeyboardInterrupt
         if code != 0:
             shutil.rmtree(place, ignore_errors=True)
-            return "killed", " ".join([binary.name, *words]) + (" (hangs)" if code is None else "")
+            name = next((n for n, suite in mutants.SUITES.items() if suite[1] is words), " ".join([binary.name, *words]))
+            return "killed", name + (" (hangs)" if code is None else "")
     shutil.rmtree(place, ignore_errors=True)
     return "SURVIVED", ""
 
 
-def control(commands):
-    """The tests pass on the tree as it is."""
-    for program, words, limit in {(p, tuple(w), s) for plan in [*PLANS.values(), COMMITS] for p, w, s in plan}:
-        if run([str(BASE / "build" / program), *words], limit, PLACE / "base.log", PLACE) != 0:
+def control():
+    """The tests pass on the tree as it is; those of the same program that have passed once are not asked again."""
+    passed = set(PASSED.read_text().splitlines()) if PASSED.exists() else set()
+    for program, words, limit in all_steps():
+        binary = BASE / "build" / program
+        key = hashlib.sha256(binary.read_bytes()).hexdigest()[:16] + " " + " ".join([program, *words])
+        if key in passed:
+            continue
+        if run(command_of(binary, words), limit, PLACE / "base.log", BASE, binary) != 0:
             sys.exit(f"sabotage-all: {program} {' '.join(words)} fails without any sabotage; see {PLACE / 'base.log'}")
+        passed.add(key)
+        PASSED.write_text("\n".join(sorted(passed)))
 
 
 def one(mutant, commands):
@@ -273,21 +339,22 @@ def one(mutant, commands):
     verdict, by = judge(mutant, commands)
     with lock:
         with open(VERDICTS, "a") as out:
-            out.write(f"{fingerprint(mutant, BASE)}\t{verdict}\t{by}\t{mutant.name}\n")
+            out.write(f"{fingerprint(mutant, BASE)}+{TESTS}\t{verdict}\t{by}\t{mutant.name}\n")
         print(f"{verdict:<9} {mutant.file}:{mutant.line}: {mutant.name.split(':', 1)[1]}  [{by}] {time.monotonic() - began:.1f} s",
               flush=True)
     return mutant, verdict
 
 
-def chosen(mutants, known, equivalent):
+def chosen(found, known, equivalent):
     """What is to be run: the sample, less what has a verdict."""
     count = int(os.environ.get("N", "0"))
-    wanted = [m for m in mutants if m.name not in equivalent]
+    wanted = [m for m in found if m.name not in equivalent]
     if sys.argv[1:]:
         wanted = [m for m in wanted if any(word in m.name for word in sys.argv[1:])]
     random.Random(int(os.environ.get("SEED", "1"))).shuffle(wanted)
     wanted = wanted[:count] if count else wanted
-    fresh = [m for m in wanted if os.environ.get("AGAIN") or m.name not in known or known[m.name][0] != fingerprint(m)]
+    tests = tests_fingerprint()
+    fresh = [m for m in wanted if os.environ.get("AGAIN") or not settled(m, known, tests)]
     return wanted, fresh
 
 
@@ -305,22 +372,24 @@ def tell(wanted, verdicts, equivalent, stale):
 
 
 def main():
-    mutants = everything()
+    found = everything()
     equivalent = read_equivalent()
-    stale = sorted(set(equivalent) - {m.name for m in mutants})
+    stale = sorted(set(equivalent) - {m.name for m in found})
     known = read_verdicts()
     if os.environ.get("LIST"):
-        for m in mutants:
+        for m in found:
             word = f"equivalent: {equivalent[m.name]}" if m.name in equivalent else " ".join(known.get(m.name, ("", "-", ""))[1:])
             print(f"{m.file}:{m.line}: {m.name.split(':', 1)[1]}  [{word}]")
-        print(f"{len(mutants)} mutants")
+        print(f"{len(found)} mutants")
         return 1 if stale else 0
-    wanted, fresh = chosen(mutants, known, equivalent)
-    print(f"{len(mutants)} mutants, {len(wanted)} wanted, {len(fresh)} to run; seed {os.environ.get('SEED', '1')}", flush=True)
+    wanted, fresh = chosen(found, known, equivalent)
+    print(f"{len(found)} mutants, {len(wanted)} wanted, {len(fresh)} to run; seed {os.environ.get('SEED', '1')}", flush=True)
     verdicts = {m.name: known[m.name][1] for m in wanted if m.name in known}
     if fresh:
+        global TESTS
         commands = prepare()
-        control(commands)
+        TESTS = tests_fingerprint(BASE)
+        control()
         with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("JOBS", "2"))) as pool:
             for mutant, verdict in pool.map(lambda m: one(m, commands), fresh):
                 verdicts[mutant.name] = verdict
@@ -337,6 +406,7 @@ def stop(*_):
     os._exit(1)
 
 
+PYTHON = python()
 signal.signal(signal.SIGINT, stop)
 signal.signal(signal.SIGTERM, stop)
 if __name__ == "__main__":

@@ -250,11 +250,12 @@ static void test_sink_of_a_project(void **state)
     assert_int_equal(artifact_sink_read(dir, SLICE("demo"), &to, &e), ERR_NOT_FOUND); /* no file */
     run_sql(STORE_FILE, "CREATE TABLE projects(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)");
     assert_int_equal(artifact_sink_read(dir, SLICE("demo"), &to, &e), ERR_NOT_FOUND); /* old */
-    run_sql(STORE_FILE, "CREATE TABLE artifact_projects(project INTEGER PRIMARY KEY,"
-                        " sink TEXT NOT NULL, directory TEXT NOT NULL) STRICT;"
-                        "INSERT INTO projects VALUES(1, 'demo'), (2, 'bare'), (3, 'bad');"
-                        "INSERT INTO artifact_projects VALUES(1, 'directory', '/a place'),"
-                        " (3, 'directory', hex(zeroblob(2001)))");
+    run_sql(STORE_FILE,
+            "CREATE TABLE artifact_projects(project INTEGER PRIMARY KEY,"
+            " sink TEXT NOT NULL, directory TEXT NOT NULL) STRICT;"
+            "INSERT INTO projects VALUES(1, 'demo'), (2, 'bare'), (3, 'bad'), (4, 'odd');"
+            "INSERT INTO artifact_projects VALUES(1, 'directory', '/a place'),"
+            " (3, 'directory', hex(zeroblob(2001))), (4, hex(zeroblob(16)), '/a place')");
     assert_int_equal(artifact_sink_read(dir, SLICE("demo"), &to, &e), 0);
     assert_string_equal(to.sink, "directory");
     assert_string_equal(to.directory, "/a place");
@@ -262,6 +263,7 @@ static void test_sink_of_a_project(void **state)
     assert_non_null(strstr(e.text, "bare"));
     assert_int_equal(artifact_sink_read(dir, SLICE("none"), &to, &e), ERR_NOT_FOUND);
     assert_int_equal(artifact_sink_read(dir, SLICE("bad"), &to, &e), ERR_CORRUPT);
+    assert_int_equal(artifact_sink_read(dir, SLICE("odd"), &to, &e), ERR_CORRUPT);
 }
 
 /* ---- readers ---- */
