@@ -88,6 +88,14 @@ static void metrics(void *ctx, struct http_request *req)
     X(P "/*/rejected", HTTP_GET, 0, manage_rejected_head, manage_rejected_list)             \
     X(P "/*/query", HTTP_POST, MANAGE_QUERY_BODY_MAX, manage_query_head, manage_query_request)
 
+/* The same on the Unix socket only. */
+#define LOCAL_ROUTES(X)                                                                         \
+    X("/api/v1/seal", HTTP_POST, MANAGE_BODY_MAX, NULL, manage_seal)                            \
+    X("/api/v1/seal", HTTP_GET, 0, NULL, manage_seal_show)                                      \
+    X("/api/v1/sinks", HTTP_GET, 0, NULL, manage_sinks_show)                                    \
+    X("/api/v1/sinks/pause", HTTP_POST, MANAGE_BODY_MAX, manage_sinks_head, manage_sinks_pause) \
+    X("/api/v1/sinks/resume", HTTP_POST, MANAGE_BODY_MAX, manage_sinks_head, manage_sinks_resume)
+
 void manage_routes(struct manage *m, struct http_route *out)
 {
     const struct http_route table[] = {
@@ -120,48 +128,24 @@ void manage_routes(struct manage *m, struct http_route *out)
      .ctx = m},
         API_ROUTES(X)
 #undef X
-            {.path = "/api/v1/seal",
-             .methods = HTTP_POST,
-             .auth = HTTP_AUTH_LOCAL,
-             .shape = HTTP_SHAPE_API,
-             .body_max_bytes = MANAGE_BODY_MAX,
-             .on_request = manage_seal,
-             .ctx = m},
-        {.path = "/api/v1/seal",
-         .methods = HTTP_GET,
-         .auth = HTTP_AUTH_LOCAL,
-         .shape = HTTP_SHAPE_API,
-         .on_request = manage_seal_show,
-         .ctx = m},
-        {.path = "/api/v1/sinks",
-         .methods = HTTP_GET,
-         .auth = HTTP_AUTH_LOCAL,
-         .shape = HTTP_SHAPE_API,
-         .on_request = manage_sinks_show,
-         .ctx = m},
-        {.path = "/api/v1/sinks/pause",
-         .methods = HTTP_POST,
-         .auth = HTTP_AUTH_LOCAL,
-         .shape = HTTP_SHAPE_API,
-         .body_max_bytes = MANAGE_BODY_MAX,
-         .on_head = manage_sinks_head,
-         .on_request = manage_sinks_pause,
-         .ctx = m},
-        {.path = "/api/v1/sinks/resume",
-         .methods = HTTP_POST,
-         .auth = HTTP_AUTH_LOCAL,
-         .shape = HTTP_SHAPE_API,
-         .body_max_bytes = MANAGE_BODY_MAX,
-         .on_head = manage_sinks_head,
-         .on_request = manage_sinks_resume,
-         .ctx = m},
-        {.path = "/api/v1/artifacts/*",
-         .methods = HTTP_GET,
-         .auth = HTTP_AUTH_OPEN,
-         .shape = HTTP_SHAPE_API,
-         .on_request = manage_artifact_show,
-         .ctx = m,
-         .cors = true},
+#define X(path_, method_, body_, head_, request_) \
+    {.path = path_,                               \
+     .methods = method_,                          \
+     .auth = HTTP_AUTH_LOCAL,                     \
+     .shape = HTTP_SHAPE_API,                     \
+     .body_max_bytes = body_,                     \
+     .on_head = head_,                            \
+     .on_request = request_,                      \
+     .ctx = m},
+            LOCAL_ROUTES(X)
+#undef X
+                {.path = "/api/v1/artifacts/*",
+                 .methods = HTTP_GET,
+                 .auth = HTTP_AUTH_OPEN,
+                 .shape = HTTP_SHAPE_API,
+                 .on_request = manage_artifact_show,
+                 .ctx = m,
+                 .cors = true},
     };
 
     static_assert(sizeof table / sizeof *table == MANAGE_ROUTES, "the table has its size");
