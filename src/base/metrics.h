@@ -68,6 +68,9 @@
       "Attempts to seal a generation that failed; it stays as it is.")                             \
     X(JOURNAL_CORRUPT_READS, "tallyman_journal_corrupt_reads_total", "counter",                    \
       "Reads of a generation refused because its bytes do not have their checksum.")               \
+    X(HISTORY_FOLLOWERS, "tallyman_history_followers", "gauge", "Open follow requests.")           \
+    X(HISTORY_FOLLOW_READS, "tallyman_history_follow_reads_total", "counter",                      \
+      "Pieces that workers read from the files for followers behind the end.")                     \
     X(INDEX_RUNS, "tallyman_index_runs", "gauge", "Sorted runs of batch keys.")                    \
     X(INDEX_FAILURES, "tallyman_index_failures_total", "counter",                                  \
       "Index files that could not be written or read; they are rebuilt.")                          \

@@ -117,7 +117,7 @@ static void start_waiting(struct front *f);
 
 static void done(void *ctx, struct http_request *req)
 {
-    static const struct http_source pieces = {piece_read, piece_close};
+    static const struct http_source pieces = {.read = piece_read, .close = piece_close};
     struct exchange *x = ctx;
     const struct library_answer *a = &x->result.answer;
 

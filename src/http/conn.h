@@ -41,7 +41,8 @@ TAILQ_HEAD(http_conn_list, http_conn);
 enum http_watch { HTTP_WATCH_LISTENER, HTTP_WATCH_CONN, HTTP_WATCH_WAKE, HTTP_WATCH_SIGNAL };
 
 struct http_request {
-    TAILQ_ENTRY(http_request) link; /* queue of its connection, orphans, or spares */
+    TAILQ_ENTRY(http_request) link;      /* queue of its connection, orphans, or spares */
+    TAILQ_ENTRY(http_request) live_link; /* live reads that wait for a worker */
     struct http_server *server;
     struct http_conn *conn;            /* NULL once the client has gone */
     const struct http_route *route;    /* NULL before routing, or without a route */
@@ -69,6 +70,8 @@ struct http_request {
     bool in_job;      /* http_work is under way */
     bool reading;     /* a stream's read is under way */
     bool streaming;   /* a stream that has not ended */
+    bool queued;      /* a live source's read waits for its turn */
+    bool waits;       /* a live source has nothing now */
     bool pulled;      /* a first piece was asked for */
     bool chunked_out;
     bool cut; /* the stream failed: cut the connection behind what was sent */
@@ -175,6 +178,8 @@ struct http_server {
     struct http_conn_list dead_conns;
     unsigned conn_count;
     unsigned refused_count;
+    struct http_request_list live; /* whose read waits until another live one is back */
+    unsigned live_reads;           /* of live sources, with the pool */
     struct http_request_list orphans;
     struct http_request_list dead_requests;
     struct http_request_list spares;
@@ -279,6 +284,8 @@ bool http_away_is_due(const struct http_request *req); /* waits for http_away_st
 /* Starts the next read when the request is first in line and its last piece has left. */
 void http_stream_pull(struct http_request *req);
 void http_stream_end(struct http_request *req); /* closes the source; no read may be under way */
+/* The first request is a live stream: its client is not asked to be quick. */
+bool http_stream_is_live(const struct http_conn *c);
 
 /* ---- answer.c ---- */
 /* Status line and headers up to the end of the head; length < 0: none is sent. */

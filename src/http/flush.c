@@ -133,14 +133,14 @@ static bool settle_front(struct http_conn *c)
         }
         req = TAILQ_FIRST(&c->queue);
     }
-    if (req == NULL || req->reading) {
+    if (req == NULL || req->reading || req->queued) {
         return true;
     }
     if (!req->out.failed && req->sent == req->out.len) {
         req->out.len = 0;
         req->sent = 0;
     }
-    if (req->streaming && (!req->pulled || req->out.len == 0)) {
+    if (req->streaming && !req->waits && (!req->pulled || req->out.len == 0)) {
         http_stream_pull(req);
     }
     if (req->out.failed) {
@@ -250,6 +250,10 @@ static void finish(struct http_conn *c)
 void http_conn_flush(struct http_conn *c)
 {
     ensure(!c->dead);
+    if (c->eof && http_stream_is_live(c)) {
+        http_conn_close(c); /* nobody would notice otherwise until there is something to send */
+        return;
+    }
     if (c->away || (!c->shut && !send_ready(c))) {
         return;
     }
@@ -310,6 +314,9 @@ void http_conn_sweep(struct http_conn *c)
         if (now - c->linger_start_ms >= HTTP_LINGER_MS) {
             http_conn_close(c);
         }
+        return;
+    }
+    if (http_stream_is_live(c)) {
         return;
     }
     if (c->want_out && now - c->write_last_ms >= limits->write_stall_ms) {

@@ -216,13 +216,31 @@ void http_answer_error_status(struct http_request *req, unsigned status, int cod
 /* A body made piece by piece on worker threads, pulled as the client takes it; one piece (at most
  * 256 KiB) is in memory at a time. Chunked for 1.1, until close for 1.0; Connection rules as usual.
  * HEAD: headers only, read is never called. */
+enum http_next { HTTP_NEXT_SEND, HTTP_NEXT_READ, HTTP_NEXT_WAIT, HTTP_NEXT_END, HTTP_NEXT_CUT };
 struct http_source {
     /* Worker thread. Fills at most cap bytes. > 0: that many; 0: end; negative ERR_: the connection
      * is cut, so that the client sees an incomplete body. */
     int64_t (*read)(void *ctx, char *p, size_t cap);
     /* Loop thread, exactly once, also when the client has gone. No read runs then. */
     void (*close)(void *ctx);
+    /* Loop thread; NULL but for a live source. Asked whenever everything has left; see below. */
+    enum http_next (*next)(void *ctx, struct buf *out);
 };
+/* A live source is one that may have nothing for a long time, and more after that. `next` says what
+ * to do: HTTP_NEXT_SEND: it has appended 1 to HTTP_NEXT_BYTES_MAX bytes to out, without a worker;
+ * HTTP_NEXT_READ: call read on a worker (which may give 0 bytes: then next is asked again);
+ * HTTP_NEXT_WAIT: there is nothing, until http_stream_wake; HTTP_NEXT_END: that was all;
+ * HTTP_NEXT_CUT: cut the connection. While it waits the request holds no buffer. Reads of live
+ * sources are taken in turn and hold at most as many workers as there are, each for one piece of
+ * HTTP_LIVE_PIECE_BYTES, so that any number of them leaves the pool to others too.
+ * Its connection ends behind it (Connection: close). write_stall_ms does not apply: a client that
+ * takes nothing lives for as long as its kernel answers (keepalive when idle, else what
+ * net.ipv4.tcp_retries2 says). A client that ends its side has gone. */
+#define HTTP_NEXT_BYTES_MAX   (256u << 10)
+#define HTTP_LIVE_PIECE_BYTES (60u << 10) /* with what is around it, 64 KiB of memory */
+/* Loop thread, on a live request between its answer and `close`: next is asked in this turn, once
+ * everything before has left. Harmless when it does not wait. */
+void http_stream_wake(struct http_request *req);
 void http_answer_stream(struct http_request *req, unsigned status, const char *content_type,
                         const struct http_source *source, void *ctx);
 

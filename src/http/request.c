@@ -121,6 +121,7 @@ void http_request_release(struct http_request *req)
     ensure(!req->dead);
     ensure(!req->in_job);
     ensure(!req->streaming);
+    ensure(!req->queued);
     unlink_request(req);
     ensure(s->budget_used >= req->reserved);
     if (req->reserved != 0) {

@@ -14,7 +14,8 @@
  * Memory, at the default limits, worst case: connections_max times (the connection, 128 KiB of
  * input set aside, a queue of HTTP_QUEUE_BYTES_MAX and one more head) = 416 MiB, only when every
  * client pipelines without reading; body_budget_bytes of bodies; one answer or one piece of a
- * stream (HTTP_PIECE_BYTES) a connection: 256 MiB when all of them stream. threads_max threads with
+ * stream (HTTP_PIECE_BYTES) a connection: 256 MiB when all of them stream (a live stream's pieces
+ * have HTTP_LIVE_PIECE_BYTES, and one that waits has none). threads_max threads with
  * HTTP_STAGE_BYTES each, and what their work takes. Spares: 512 requests with at most 64 KiB of
  * buffers. The usual idle connection costs 400 bytes.
  *
@@ -167,6 +168,7 @@ struct http_server *http_new(const struct http_config *config, struct err *e)
     TAILQ_INIT(&s->runnable);
     TAILQ_INIT(&s->waiters);
     TAILQ_INIT(&s->dead_conns);
+    TAILQ_INIT(&s->live);
     TAILQ_INIT(&s->orphans);
     TAILQ_INIT(&s->dead_requests);
     TAILQ_INIT(&s->spares);

@@ -339,6 +339,9 @@ static void publish(struct journal *j)
     j->frontier.events += j->group_events;
     memcpy(j->frontier.head, j->group_head, SHA256_LEN);
     pthread_mutex_unlock(&j->lock);
+    if (j->on_committed != NULL) {
+        j->on_committed(j->on_committed_ctx, buf_slice(&j->group));
+    }
     streams_keep(j->streams);
     j->batches_in_tail += j->staged_count;
     j->any_group = true;
@@ -355,6 +358,12 @@ static void publish(struct journal *j)
     if (j->group.cap > GROUP_KEEP_BYTES) {
         buf_free(&j->group);
     }
+}
+
+void journal_on_committed(struct journal *j, journal_committed_fn *fn, void *ctx)
+{
+    j->on_committed = fn;
+    j->on_committed_ctx = ctx;
 }
 
 bool journal_pending(const struct journal *j)

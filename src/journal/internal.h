@@ -80,6 +80,9 @@ struct journal {
     uint8_t group_head[SHA256_LEN];
     struct buf scratch;
     struct buf lookup; /* stored lines that are compared with a key */
+
+    journal_committed_fn *on_committed; /* NULL: nobody wants to see groups */
+    void *on_committed_ctx;
 };
 
 static inline struct generation *journal_tail(struct journal *j)

@@ -113,6 +113,10 @@ int journal_append(struct journal *j, const struct journal_batch *b, struct jour
 int journal_commit(struct journal *j, struct err *e) MUST_CHECK;
 /* True when batches are staged. */
 bool journal_pending(const struct journal *j);
+/* fn is called by journal_commit with the lines of a group (each with its LF, borrowed for the
+ * call), after they are durable and published, before it returns 0. NULL: nobody. */
+typedef void journal_committed_fn(void *ctx, struct slice lines);
+void journal_on_committed(struct journal *j, journal_committed_fn *fn, void *ctx);
 
 /* Once a second or so: tries again to get space, refreshes metrics. */
 void journal_tick(struct journal *j);

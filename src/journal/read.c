@@ -15,6 +15,7 @@
 #define WINDOW         (256u << 10)
 #define SEEK_PIECE     (8u << 10)
 #define LAST_CHUNK     (64u << 10)
+#define REST_PIECE     (64u << 10) /* of a reader that rests: more would be read twice */
 #define LINE_MAX_BYTES (SCAN_BATCH_BYTES_MAX)
 
 struct journal_reader {
@@ -352,6 +353,14 @@ void journal_reader_close(struct journal_reader *r)
     let_go(r);
     buf_free(&r->window);
     free(r);
+}
+
+void journal_reader_rest(struct journal_reader *r)
+{
+    let_go(r);
+    r->piece = REST_PIECE;
+    place(r, r->generation, r->window_offset + r->next);
+    buf_free(&r->window);
 }
 
 /* ---- the last n ---- */

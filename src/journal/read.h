@@ -38,9 +38,14 @@ void journal_reader_close(struct journal_reader *r);
 /* 1: the next matching event (*l is valid until the next call). 0: the snapshot is exhausted.
  * Negative: ERR_IO, ERR_CORRUPT, ERR_NO_MEMORY. With `budget_bytes` not 0 it answers ERR_NOT_READY
  * after having looked at about that many bytes without a match, so that a caller can look up
- * (client gone, shutdown) and go on by calling again. */
+ * (client gone, shutdown) and go on by calling again; *l is then the last one it has looked at. */
 int journal_reader_next(struct journal_reader *r, struct line *l, uint64_t budget_bytes,
                         struct err *e) MUST_CHECK;
+
+/* Between two calls of a reader that is slow to come again: gives back the window and the descriptor;
+ * the next call goes on at the same place, and reads in smaller pieces from now on. *l of the last
+ * call is gone. */
+void journal_reader_rest(struct journal_reader *r);
 
 /* True when id is a committed event. ERR_ on failure, 1, or 0. */
 int journal_has_event(struct journal *j, const struct uuid *id, struct err *e) MUST_CHECK;

@@ -105,6 +105,7 @@ static void on_tick(void *ctx)
 {
     struct serve *sv = ctx;
     journal_tick(sv->journal);
+    history_tick(sv->history);
     artifacts_tick(&sv->artifacts);
     if (sv->store == NULL) {
         open_late(sv);
@@ -336,12 +337,19 @@ static void fill_manage(struct serve *sv, const struct config *c)
                                            .bytes_max = c->query_bytes_max}};
 }
 
+/* Followers stay; the others come and go, and must find a place. */
+static uint32_t followers_max(const struct config *c)
+{
+    return (uint32_t)(c->connections_max - c->connections_max / 8);
+}
+
 static int make_doors(struct serve *sv, const struct config *c, struct err *e)
 {
     struct history_options ho = {.replay_default_limit = (uint32_t)c->replay_default_limit,
                                  .replay_max_limit = (uint32_t)c->replay_max_limit,
                                  .replays_max = REPLAYS_MAX,
-                                 .head_key = sv->head_key};
+                                 .head_key = sv->head_key,
+                                 .followers_max = followers_max(c)};
     struct capture_options co = {.request_bytes_max = c->capture_request_bytes_max,
                                  .decoded_bytes_max = c->capture_decoded_bytes_max,
                                  .single_bytes_max = c->capture_single_bytes_max,

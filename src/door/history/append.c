@@ -220,17 +220,26 @@ void history_start_read(struct history *h, const struct read *r)
     h->reads[h->reads_count++] = *r;
 }
 
-void history_turn(struct history *h)
+static void commit(struct history *h)
 {
-    if (h->waiting_count == 0) {
-        return;
-    }
     struct err e = {0};
-    release(h, journal_commit(h->journal, &e));
+    int r = journal_commit(h->journal, &e);
+    release(h, r);
+    if (r == ERR_WRITER_POISONED) {
+        followers_tick(h);
+    }
     for (uint32_t i = 0; i < h->reads_count; i++) {
         run_read(&h->reads[i]);
     }
     h->reads_count = 0;
+}
+
+void history_turn(struct history *h)
+{
+    if (h->waiting_count > 0) {
+        commit(h);
+    }
+    followers_turn(h);
 }
 
 /* ---- the writer stage ---- */
@@ -283,7 +292,7 @@ static void stage(struct history *h, struct http_request *req, const struct jour
     }
     int r = journal_append(h->journal, b, &result, &e);
     if (r == ERR_GROUP_FULL) {
-        history_turn(h);
+        commit(h);
         r = journal_append(h->journal, b, &result, &e);
         ensure(r != ERR_GROUP_FULL);
     }

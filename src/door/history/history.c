@@ -18,6 +18,7 @@ struct history *history_new(struct journal *j, const struct history_options *opt
     h->options = *options;
     h->parse = parse_new();
     h->reads = calloc(options->replays_max, sizeof *h->reads);
+    followers_init(h);
     if (h->parse == NULL || h->reads == NULL) {
         history_free(h);
         return NULL;
@@ -31,6 +32,7 @@ void history_free(struct history *h)
         0; /* staged after the last turn: nobody waits for it any more, and it was never written */
     ensure(h->reads_count == 0);
     ensure(h->replays == 0);
+    followers_free(h);
     parse_free(h->parse);
     buf_free(&h->extra);
     buf_free(&h->text);
@@ -52,7 +54,7 @@ static void events_request(void *ctx, struct http_request *req)
     if (http_method(req) == HTTP_POST) {
         history_append_request(ctx, req);
     } else {
-        history_replay_request(ctx, req);
+        history_events_request(ctx, req);
     }
 }
 
@@ -83,6 +85,12 @@ void history_routes(struct history *h, struct http_route *out)
 void history_stopping(struct history *h)
 {
     atomic_store(&h->stopping, true);
+    followers_look(h);
+}
+
+void history_tick(struct history *h)
+{
+    followers_tick(h);
 }
 
 struct slice history_json_string(struct arena *a, struct slice plain)

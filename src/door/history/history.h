@@ -3,7 +3,8 @@
  * Appends: a body is screened, canonicalized and validated whole (parse.h), on the loop thread when
  * it is small, on a worker when it is large; then the loop thread stages it in the journal. All
  * outcomes of a turn are released together after that turn's commit. Reads run on workers, and pull
- * their answer piece by piece. All functions are for the loop thread. */
+ * their answer piece by piece. Followers at the end of the journal are told of a commit in its
+ * turn (followers.h). All functions are for the loop thread. */
 #ifndef DOOR_HISTORY_HISTORY_H
 #define DOOR_HISTORY_HISTORY_H
 
@@ -24,6 +25,8 @@ struct history_options {
     uint32_t replay_default_limit, replay_max_limit;
     uint32_t replays_max; /* reads under way, above HISTORY_READS_KEPT; more are answered 429 */
     const struct ed25519_key *head_key; /* borrowed; NULL: heads are not signed */
+    uint32_t
+        followers_max; /* HISTORY_READS_KEPT more on the Unix socket; the rest is answered 429 */
 };
 
 /* The journal is borrowed. NULL without memory. */
@@ -34,7 +37,9 @@ void history_free(struct history *h);
 void history_routes(struct history *h, struct http_route *out);
 /* The hooks of the server: commits what was staged in this turn and answers it. */
 void history_turn(struct history *h);
-/* Long reads end soon after this. */
+/* Once a second or so: what followers are told after a time. */
+void history_tick(struct history *h);
+/* Long reads and followers end soon after this. */
 void history_stopping(struct history *h);
 
 #endif

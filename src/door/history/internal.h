@@ -5,10 +5,12 @@
 #include <stdatomic.h>
 
 #include "base/buf.h"
+#include "door/history/followers.h"
 #include "door/history/history.h"
 #include "door/history/parse.h"
 #include "http/http.h"
 #include "journal/journal.h"
+#include "journal/read.h"
 
 /* A decided append whose answer waits for the commit of its group. */
 struct waiting {
@@ -26,6 +28,17 @@ struct read {
     void *ctx;
 };
 
+/* The query of GET /v1/events. */
+struct history_params {
+    struct arena arena;           /* holds the filters: a request's own ends with its head */
+    struct journal_filter filter; /* canonical strings */
+    bool has_after;
+    struct uuid after;
+    uint64_t limit;
+    uint64_t last; /* 0: not asked for */
+    bool follow;
+};
+
 struct history {
     struct journal *journal;
     struct history_options options;
@@ -37,6 +50,7 @@ struct history {
     uint32_t reads_count;
     uint32_t replays; /* and pages of streams: under way */
     _Atomic bool stopping;
+    struct followers followers;
 };
 
 /* append.c */
@@ -46,8 +60,16 @@ void history_append_request(void *ctx, struct http_request *req);
  * under way. */
 void history_start_read(struct history *h, const struct read *r);
 
+/* params.c: 0, ERR_INVALID_REQUEST, ERR_INVALID_REPLAY_REQUEST or ERR_NO_MEMORY; p->arena is to be
+ * freed in any case. */
+int history_params_read(const struct history *h, struct http_request *req, struct history_params *p,
+                        struct err *e) MUST_CHECK;
+/* The Accept header names that type. */
+bool history_accepts(const struct http_request *req, struct slice type);
+
 /* replay.c, streams.c and head.c */
-void history_replay_request(void *ctx, struct http_request *req);
+void history_events_request(void *ctx, struct http_request *req);
+void history_put_snapshot(struct buf *b, const struct journal_frontier *f); /* "snapshot":{…} */
 void history_streams_request(void *ctx, struct http_request *req);
 void history_head_request(void *ctx, struct http_request *req);
 

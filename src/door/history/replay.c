@@ -18,12 +18,7 @@
 
 struct replay {
     struct history *h;
-    struct arena arena; /* holds the filters: a request's own ends with its head */
-    struct journal_filter filter;
-    bool has_after;
-    struct uuid after;
-    uint64_t limit;
-    uint64_t last; /* 0: not asked for */
+    struct history_params params;
     bool ndjson;
 
     struct journal_reader *reader;
@@ -37,127 +32,9 @@ struct replay {
     int code;
 };
 
-/* ---- parameters ---- */
-
-static int bad(struct err *e, const char *text)
-{
-    return err_set(e, ERR_INVALID_REPLAY_REQUEST, "%s", text);
-}
-
-/* X(name, bit) */
-#define REPLAY_PARAMS(X) \
-    X(source) X(stream) X(record_key) X(kind) X(after) X(limit) X(follow) X(last)
-
-enum replay_param {
-#define X(name) PARAM_##name,
-    REPLAY_PARAMS(X)
-#undef X
-        PARAM_COUNT
-};
-
-static enum replay_param find_param(struct slice name)
-{
-    static const char *const names[] = {
-#define X(name) #name,
-        REPLAY_PARAMS(X)
-#undef X
-    };
-    int i = 0;
-    while (i < PARAM_COUNT && !slice_eq(name, slice_cstr(names[i]))) {
-        i++;
-    }
-    return (enum replay_param)i;
-}
-
-static int set_filter(struct replay *rp, struct slice *out, struct slice value, struct err *e)
-{
-    *out = history_json_string(&rp->arena, value);
-    return out->ptr == NULL ? err_set(e, ERR_NO_MEMORY, "no memory for a filter") : 0;
-}
-
-static int set_param(struct replay *rp, enum replay_param p, struct slice v, struct err *e)
-{
-    switch (p) {
-    case PARAM_source:
-        return set_filter(rp, &rp->filter.source, v, e);
-    case PARAM_stream:
-        return set_filter(rp, &rp->filter.stream, v, e);
-    case PARAM_kind:
-        return set_filter(rp, &rp->filter.kind, v, e);
-    case PARAM_record_key:
-        if (v.len == 0 || v.len > 1024) {
-            return bad(e, "record_key must have 1 to 1024 bytes");
-        }
-        return set_filter(rp, &rp->filter.record_key, v, e);
-    case PARAM_after:
-        rp->has_after = uuid7_parse(v, &rp->after);
-        return rp->has_after ? 0 : bad(e, "after must be a UUIDv7 in canonical form");
-    case PARAM_limit:
-        return history_parse_limit(v, rp->h->options.replay_max_limit, &rp->limit)
-                   ? 0
-                   : err_set(e, ERR_INVALID_REPLAY_REQUEST, "limit must be a number from 1 to %u",
-                             rp->h->options.replay_max_limit);
-    case PARAM_follow:
-        if (slice_eq(v, SLICE("true"))) {
-            return bad(e, "follow is not available in this version");
-        }
-        return slice_eq(v, SLICE("false")) ? 0 : bad(e, "follow must be true or false");
-    case PARAM_last:
-        return history_parse_limit(v, rp->h->options.replay_max_limit, &rp->last)
-                   ? 0
-                   : err_set(e, ERR_INVALID_REPLAY_REQUEST, "last must be a number from 1 to %u",
-                             rp->h->options.replay_max_limit);
-    case PARAM_COUNT:
-        break;
-    }
-    return err_set(e, ERR_INVALID_REQUEST, "unknown query parameter");
-}
-
-static int read_params(struct replay *rp, struct http_request *req, struct err *e)
-{
-    struct http_pairs pairs = {http_query(req)};
-    struct slice name;
-    struct slice value;
-    unsigned seen = 0;
-    int r;
-    while ((r = http_next_pair(&pairs, http_arena(req), &name, &value)) == 1) {
-        enum replay_param p = find_param(name);
-        if (p == PARAM_COUNT || (p == PARAM_last && !http_on_unix_socket(req))) {
-            return err_set(e, ERR_INVALID_REQUEST, "unknown query parameter");
-        }
-        if ((seen & (1u << p)) != 0) {
-            return err_set(e, ERR_INVALID_REQUEST, "a query parameter is given twice");
-        }
-        seen |= 1u << p;
-        r = set_param(rp, p, value, e);
-        if (r != 0) {
-            return r;
-        }
-    }
-    if (r < 0) {
-        return err_set(
-            e, r, r == ERR_NO_MEMORY ? "no memory for the query" : "the query string is malformed");
-    }
-    if (rp->last != 0 && ((seen & (1u << PARAM_after)) != 0 || (seen & (1u << PARAM_limit)) != 0)) {
-        return bad(e, "last goes with neither after nor limit");
-    }
-    if (rp->last != 0) {
-        rp->limit = rp->last;
-    }
-    return 0;
-}
-
-static bool accepts_ndjson(const struct http_request *req)
-{
-    struct slice v;
-    static const char want[] = "application/x-ndjson";
-    return http_header(req, "accept", &v, NULL) &&
-           memmem(v.ptr, v.len, want, sizeof want - 1) != NULL;
-}
-
 /* ---- the answer's text ---- */
 
-static void put_snapshot(struct buf *b, const struct journal_frontier *f)
+void history_put_snapshot(struct buf *b, const struct journal_frontier *f)
 {
     char hex[SHA256_HEX_LEN];
     hex_encode(hex, f->head, SHA256_LEN);
@@ -182,15 +59,16 @@ static void put_end(struct replay *rp, bool stopped)
     }
     if (stopped) {
         history_put_id(b, "next_after", false, &rp->last_id);
-    } else if (rp->has_after && (f->empty || uuid_cmp(&rp->after, &f->last_id) >= 0)) {
-        history_put_id(b, "next_after", false, &rp->after);
+    } else if (rp->params.has_after &&
+               (f->empty || uuid_cmp(&rp->params.after, &f->last_id) >= 0)) {
+        history_put_id(b, "next_after", false, &rp->params.after);
     } else {
         history_put_id(b, "next_after", f->empty, &f->last_id);
     }
     buf_put_char(b, ',');
     history_put_id(b, "snapshot_through_event_id", f->empty, &f->last_id);
     buf_put_char(b, ',');
-    put_snapshot(b, f);
+    history_put_snapshot(b, f);
 }
 
 static void finish(struct replay *rp, bool stopped)
@@ -241,7 +119,7 @@ static void put_event(struct replay *rp, const struct line *l)
  * send, or the code that cuts the answer. */
 static int step(struct replay *rp)
 {
-    if (rp->count == rp->limit || (!rp->ndjson && rp->bytes >= PAGE_BYTES_MAX)) {
+    if (rp->count == rp->params.limit || (!rp->ndjson && rp->bytes >= PAGE_BYTES_MAX)) {
         finish(rp, true);
         return 0;
     }
@@ -308,7 +186,7 @@ static void replay_close(void *ctx)
         journal_reader_close(rp->reader);
     }
     rp->h->replays--;
-    arena_free(&rp->arena);
+    arena_free(&rp->params.arena);
     buf_free(&rp->out);
     free(rp);
 }
@@ -316,10 +194,10 @@ static void replay_close(void *ctx)
 static void open_work(void *ctx)
 {
     struct replay *rp = ctx;
-    rp->code = journal_reader_open(rp->h->journal, rp->has_after ? &rp->after : NULL, NULL,
-                                   &rp->filter, &rp->snapshot, &rp->reader, &rp->e);
-    if (rp->code == 0 && rp->last != 0) {
-        rp->code = journal_reader_last(rp->reader, rp->last, &rp->e);
+    rp->code = journal_reader_open(rp->h->journal, rp->params.has_after ? &rp->params.after : NULL,
+                                   NULL, &rp->params.filter, &rp->snapshot, &rp->reader, &rp->e);
+    if (rp->code == 0 && rp->params.last != 0) {
+        rp->code = journal_reader_last(rp->reader, rp->params.last, &rp->e);
     }
 }
 
@@ -342,24 +220,33 @@ static void replay_refuse(void *ctx, struct http_request *req)
     replay_close(ctx);
 }
 
-void history_replay_request(void *ctx, struct http_request *req)
+static bool start(struct history *h, struct http_request *req, const struct history_params *params)
 {
-    struct history *h = ctx;
-    struct err e = {0};
     struct replay *rp = calloc(1, sizeof *rp);
     if (rp == NULL) {
         http_answer_error(req, ERR_OVERLOADED, "no memory for a replay", (struct slice){0});
-        return;
+        return false;
     }
     h->replays++;
     rp->h = h;
-    rp->limit = h->options.replay_default_limit;
-    rp->ndjson = accepts_ndjson(req);
-    int r = read_params(rp, req, &e);
+    rp->params = *params;
+    rp->ndjson = history_accepts(req, SLICE("application/x-ndjson"));
+    history_start_read(h, &(struct read){req, open_work, open_done, replay_refuse, rp});
+    return true;
+}
+
+void history_events_request(void *ctx, struct http_request *req)
+{
+    struct history *h = ctx;
+    struct err e = {0};
+    struct history_params params = {0};
+    int r = history_params_read(h, req, &params, &e);
     if (r != 0) {
         history_answer_err(req, &e);
-        replay_close(rp);
-    } else {
-        history_start_read(h, &(struct read){req, open_work, open_done, replay_refuse, rp});
+    } else if (params.follow) {
+        follow_start(h, req, &params);
+    } else if (start(h, req, &params)) {
+        return; /* the arena is the replay's */
     }
+    arena_free(&params.arena);
 }
