@@ -42,9 +42,9 @@ void journal_reader_close(struct journal_reader *r);
 int journal_reader_next(struct journal_reader *r, struct line *l, uint64_t budget_bytes,
                         struct err *e) MUST_CHECK;
 
-/* Between two calls of a reader that is slow to come again: gives back the window and the descriptor;
- * the next call goes on at the same place, and reads in smaller pieces from now on. *l of the last
- * call is gone. */
+/* Between two calls of a reader that is slow to come again: gives back the window and the
+ * descriptor; the next call goes on at the same place, and reads in smaller pieces from now on. *l
+ * of the last call is gone. */
 void journal_reader_rest(struct journal_reader *r);
 
 /* True when id is a committed event. ERR_ on failure, 1, or 0. */

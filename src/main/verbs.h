@@ -11,6 +11,7 @@
     X(deliver, "bring accepted artifacts to their destinations")        \
     X(append, "send events from a file, and print the receipts")        \
     X(replay, "print events in the order of the journal")               \
+    X(follow, "print events as they are committed")                     \
     X(streams, "list the streams and where they stand")                 \
     X(project, "create, list and show projects of the capture door")    \
     X(key, "create, list and revoke the keys of a project")             \
