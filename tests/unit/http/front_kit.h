@@ -153,7 +153,7 @@ static const struct http_route routes[] = {
     {.path = "/stream", .methods = HTTP_GET, .on_request = on_stream},
 };
 
-static int run(const char *in, size_t n)
+static inline int run(const char *in, size_t n)
 {
     struct http_config config = {
         .limits = http_limits_default,

@@ -424,6 +424,68 @@ static void test_one_sync_a_group(void **state)
     (void)state;
 }
 
+/* What on_committed has seen: lines, and the frontier and the unsynced calls of that moment. */
+struct seen {
+    struct fx *f;
+    struct buf lines;
+    unsigned groups;
+    size_t pending;
+    struct journal_frontier frontier;
+};
+
+static void see(void *ctx, struct slice lines)
+{
+    struct seen *s = ctx;
+    buf_put_slice(&s->lines, lines);
+    s->groups++;
+    s->pending = model_pending(s->f->m);
+    journal_get_frontier(s->f->j, &s->frontier);
+}
+
+/* A group is shown once, after its sync and when readers may see it; one that fails never. */
+static void test_on_committed(void **state)
+{
+    struct fx f;
+    fx_start(&f, false);
+    fx_open(&f);
+    struct seen s = {.f = &f};
+    size_t pending = model_pending(f.m);
+    journal_on_committed(f.j, see, &s);
+    for (uint32_t n = 1; n <= 30; n++) {
+        fx_stage(&f, n, 2, 3000); /* over a rotation, too */
+        assert_int_equal(s.groups, n - 1);
+        fx_commit(&f);
+        assert_int_equal(s.groups, n);
+        assert_int_equal(s.pending, pending);
+        assert_int_equal(s.frontier.events, 2 * n);
+    }
+    fx_stage(&f, 31, 1, 100);
+    struct fault full = {.kind = FAULT_ERROR,
+                         .error = ENOSPC,
+                         .call = OS_CALL_pwrite,
+                         .path = "tail.ndjson",
+                         .at = 1};
+    model_fault_arm(f.m, &full);
+    assert_int_equal(kit_commit(f.j, &f.ledger, &f.e), ERR_NO_SPACE);
+    model_fault_arm(f.m, NULL);
+    fx_stage(&f, 32, 1, 100);
+    struct fault eio = {.kind = FAULT_ERROR, .error = EIO, .call = OS_CALL_fdatasync, .at = 1};
+    model_fault_arm(f.m, &eio);
+    assert_int_equal(kit_commit(f.j, &f.ledger, &f.e), ERR_WRITER_POISONED);
+    model_fault_arm(f.m, NULL);
+    assert_int_equal(s.groups, 30);
+    uint64_t lines = 0;
+    for (size_t i = 0; i < s.lines.len; i++) {
+        lines += s.lines.ptr[i] == '\n' ? 1 : 0;
+    }
+    assert_int_equal(lines, 60);
+    assert_int_equal(s.lines.len, fx_status(&f).bytes);
+    journal_on_committed(f.j, NULL, NULL);
+    buf_free(&s.lines);
+    fx_end(&f);
+    (void)state;
+}
+
 static void test_locked(void **state)
 {
     struct fx f;
@@ -494,6 +556,7 @@ int main(void)
         cmocka_unit_test(test_borrowed_memory),
         cmocka_unit_test(test_close_drops_staged),
         cmocka_unit_test(test_one_sync_a_group),
+        cmocka_unit_test(test_on_committed),
         cmocka_unit_test(test_locked),
         cmocka_unit_test(test_L22_L55_clock),
     };

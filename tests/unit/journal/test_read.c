@@ -5,6 +5,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "journal/internal.h"
+
 #define BATCHES 60
 
 /* Sixty batches over several generations, groups of one to three batches. */
@@ -411,6 +413,77 @@ static void test_failing_reads(void **state)
     (void)state;
 }
 
+/* Descriptors that readers hold. */
+static unsigned held(const struct fx *f)
+{
+    unsigned n = 0;
+    for (uint32_t i = 0; i < f->j->generation_count; i++) {
+        n += f->j->generations[i]->users;
+    }
+    return n;
+}
+
+/* A reader that rests between its lines holds no descriptor meanwhile, and misses nothing. */
+static void test_rest(void **state)
+{
+    struct fx f;
+    struct journal_reader *r;
+    struct line l;
+    uint64_t n;
+    fx_start(&f, false);
+    fill(&f);
+    struct uuid *ids = all_ids(&f, &n);
+    for (uint64_t start = 0; start < n; start += 7) {
+        uint64_t at = start;
+        assert_int_equal(journal_reader_open(f.j, start == 0 ? NULL : &ids[start - 1], NULL, NULL,
+                                             NULL, &r, &f.e),
+                         0);
+        journal_reader_rest(r);
+        while (journal_reader_next(r, &l, 0, &f.e) == 1) {
+            assert_int_equal(uuid_cmp(&l.id, &ids[at]), 0);
+            at++;
+            if (at % 3 != 0) {
+                journal_reader_rest(r);
+                assert_int_equal(held(&f), 0);
+            }
+        }
+        assert_int_equal(at, n);
+        journal_reader_rest(r); /* at its end, too */
+        assert_int_equal(journal_reader_next(r, &l, 0, &f.e), 0);
+        journal_reader_close(r);
+    }
+    free(ids);
+    fx_end(&f);
+    (void)state;
+}
+
+/* A search that looks up says how far it is, and goes on from there also after a rest. */
+static void test_looked_at(void **state)
+{
+    struct fx f;
+    struct journal_reader *r;
+    struct line l;
+    struct journal_filter none = {.source = SLICE("\"no such source\"")};
+    uint64_t n;
+    fx_start(&f, false);
+    fill(&f);
+    struct uuid *ids = all_ids(&f, &n);
+    uint64_t at = 0;
+    int code;
+    assert_int_equal(journal_reader_open(f.j, NULL, NULL, &none, NULL, &r, &f.e), 0);
+    while ((code = journal_reader_next(r, &l, 1, &f.e)) == ERR_NOT_READY) {
+        assert_int_equal(uuid_cmp(&l.id, &ids[at]), 0); /* a line at a time */
+        at++;
+        journal_reader_rest(r);
+    }
+    assert_int_equal(code, 0);
+    assert_int_equal(at, n);
+    journal_reader_close(r);
+    free(ids);
+    fx_end(&f);
+    (void)state;
+}
+
 /* ---- beside a writer, on the kernel ---- */
 
 struct beside {
@@ -485,10 +558,16 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_after_and_through), cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_filters),           cmocka_unit_test(test_last),
-        cmocka_unit_test(test_snapshot),          cmocka_unit_test(test_streams),
-        cmocka_unit_test(test_damaged_line),      cmocka_unit_test(test_failing_reads),
+        cmocka_unit_test(test_after_and_through),
+        cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_filters),
+        cmocka_unit_test(test_last),
+        cmocka_unit_test(test_snapshot),
+        cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_damaged_line),
+        cmocka_unit_test(test_failing_reads),
+        cmocka_unit_test(test_rest),
+        cmocka_unit_test(test_looked_at),
         cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests_name("read", tests, NULL, NULL);
