@@ -142,6 +142,24 @@ static void drop_sent(struct follower *f)
     }
 }
 
+/* What did not fit into the piece may have to stay for hours: in no more memory than it needs.
+ * Without memory for that it stays where it is. */
+static void keep_rest(struct follower *f)
+{
+    size_t left = f->out.len - f->sent;
+    struct buf rest;
+    buf_init(&rest, left);
+    if (left > 0 && f->out.cap > 2 * left) {
+        buf_put(&rest, f->out.ptr + f->sent, left);
+    }
+    if (left == 0 || rest.len == left) {
+        buf_free(&f->out);
+        f->out = rest;
+        f->out.limit = 0;
+        f->sent = 0;
+    }
+}
+
 int64_t follow_read(void *ctx, char *p, size_t cap)
 {
     struct follower *f = ctx;
@@ -160,10 +178,7 @@ int64_t follow_read(void *ctx, char *p, size_t cap)
         memcpy(p, f->out.ptr + f->sent, n);
         f->sent += n;
     }
-    if (f->sent == f->out.len) {
-        buf_free(&f->out);
-        f->sent = 0;
-    }
+    keep_rest(f);
     if (f->reader != NULL) {
         journal_reader_rest(f->reader);
     }
