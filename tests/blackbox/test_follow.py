@@ -1,18 +1,20 @@
 """Following the history (spec/history.md section 8 "Follow", cases L26, L28, L29, L50), as NDJSON and as server-sent events."""
 import json
 import os
+import pathlib
 import random
 import resource
 import selectors
+import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 
 import pytest
-from conftest import BINARY, batch, event, replay_all
+from conftest import BINARY, ROOT, Server, batch, event, replay_all
 from follower import Follower
-from ledger import Ledger
 from world import SANITIZED, SMALL, World
 
 SEED = int(os.environ.get("SEED") or random.SystemRandom().randrange(1 << 32))
@@ -31,6 +33,45 @@ def append(server, name, *events, **more):
     answer = server.append(batch(name, *events, **more))
     assert answer.status == 200, answer.body
     return answer.json
+
+
+@pytest.fixture(scope="module", autouse=True)
+def silence():
+    """A server on which little happens for as long as this module runs, with followers that wait for a sign of life."""
+    base = ROOT / "build" / "tmp"
+    base.mkdir(parents=True, exist_ok=True)
+    place = tempfile.mkdtemp(prefix="t-", dir=base)
+    quiet = Silence(Server(pathlib.Path(place) / "data", env={"TALLYMAN_ENGINE": "off"}).start())
+    yield quiet
+    quiet.thread.join(90)
+    quiet.server.stop()
+    shutil.rmtree(place, ignore_errors=True)
+
+
+class Silence:
+    def __init__(self, server):
+        self.server = server
+        self.first = append(server, "one", event(1), source="a")["last_event_id"]
+        self.records, self.frames, self.unfiltered = (Follower(server, timeout=60, source="b"),
+                                                      Follower(server, timeout=60, sse=True, source="b"),
+                                                      Follower(server, timeout=60, sse=True))
+        for f in (self.records, self.frames, self.unfiltered):
+            f.until_caught_up()
+        self.start = time.monotonic()
+        self.second = append(server, "two", event(2), source="a")["last_event_id"]
+        self.failure = None
+        self.thread = threading.Thread(target=self.wait)
+        self.thread.start()
+
+    def wait(self):
+        try:
+            self.records.until(lambda f: len(f.records) == 3)
+            self.moved_s = time.monotonic() - self.start
+            self.frames.until(lambda f: f.cursor == self.second)
+            self.unfiltered.until(lambda f: f.comments == 1)
+            self.comment_s = time.monotonic() - self.start
+        except BaseException as failure:
+            self.failure = failure
 
 
 # ---- the form ----
@@ -72,26 +113,19 @@ def test_head_has_the_headers_and_follows_nothing(server):
     assert server.metric("tallyman_history_followers") == 0
 
 
-@pytest.mark.parametrize("query,code", [
-    ("follow=maybe", "invalid_replay_request"), ("follow=true&after=1", "invalid_replay_request"),
-    ("follow=true&limit=0", "invalid_replay_request"), ("follow=true&follow=true", "invalid_request"),
-    ("follow=true&x=1", "invalid_request"), ("follow=true&last=1", "invalid_request")])
-def test_bad_queries(server, query, code):
-    answer = server.get(f"/v1/events?{query}")
-    assert answer.status == 400 and answer.json["error"] == code
-    assert answer.headers["content-type"] == "application/json"
-
-
-def test_last_does_not_go_with_follow(server):
+def test_bad_queries_and_headers(server):
+    for query, code in (("follow=maybe", "invalid_replay_request"), ("follow=true&after=1", "invalid_replay_request"),
+                        ("follow=true&limit=0", "invalid_replay_request"), ("follow=true&follow=true", "invalid_request"),
+                        ("follow=true&x=1", "invalid_request"), ("follow=true&last=1", "invalid_request")):
+        answer = server.get(f"/v1/events?{query}")
+        assert answer.status == 400 and answer.json["error"] == code, query
+        assert answer.headers["content-type"] == "application/json"
     answer = server.get("/v1/events?follow=true&last=1", unix=True)
     assert answer.status == 400 and answer.json["error"] == "invalid_replay_request"
-
-
-@pytest.mark.parametrize("value", ["7", "last", UNKNOWN.upper(), UNKNOWN[:-1], UNKNOWN + ", " + UNKNOWN, ""])
-def test_a_malformed_last_event_id_is_named(server, value):
-    answer = server.get("/v1/events?follow=true", headers={"Accept": "text/event-stream", "Last-Event-ID": value})
-    assert answer.status == 400 and answer.json["error"] == "invalid_replay_request"
-    assert "Last-Event-ID" in answer.json["message"]
+    for value in ("7", "last", UNKNOWN.upper(), UNKNOWN[:-1], UNKNOWN + ", " + UNKNOWN, ""):  # L50: named
+        answer = server.get("/v1/events?follow=true", headers={"Accept": "text/event-stream", "Last-Event-ID": value})
+        assert answer.status == 400 and answer.json["error"] == "invalid_replay_request", value
+        assert "Last-Event-ID" in answer.json["message"]
 
 
 def test_last_event_id_wins_over_after(server):
@@ -149,31 +183,6 @@ def test_L29_a_cursor_at_or_past_the_end_gets_nothing_again(server, sse):
     at_18.close()
     again = Follower(server, sse=sse, after=new).until_caught_up()
     assert again.ids == [] and past.ids == []
-
-
-def test_what_was_passed_over_and_silence_are_told_in_time(server):
-    """A filtered follower's cursor moves, at most every 10 s; server-sent events have a comment every 15 s."""
-    first = append(server, "one", event(1), source="a")["last_event_id"]
-    nd, sse, quiet = (Follower(server, timeout=60, source="b"), Follower(server, timeout=60, sse=True, source="b"),
-                      Follower(server, timeout=60, sse=True))
-    for f in (nd, sse, quiet):
-        f.until_caught_up()
-    assert nd.cursor == first
-    start = time.monotonic()
-    second = append(server, "two", event(2), source="a")["last_event_id"]
-    nd.until(lambda x: len(x.records) == 3)
-    moved = time.monotonic() - start
-    assert 9 < moved < 30, moved
-    assert nd.records[2] == {"type": "events", "phase": "live", "events": [], "next_after": second,
-                             "snapshot_through_event_id": second}
-    sse.until(lambda x: x.cursor == second)
-    assert sse.frames[-1] == {"id": second} and sse.events == []
-    quiet.until(lambda x: x.comments == 1)
-    assert time.monotonic() - start > 14
-    assert quiet.ids == [first, second]
-    nd.close()
-    again = Follower(server, source="b", after=nd.cursor).until_caught_up()
-    assert again.events == [] and again.cursor == second
 
 
 # ---- under load ----
@@ -526,3 +535,19 @@ def test_cli_says_where_to_go_on(make_server):
     assert f"go on with --after {last}" in err.decode() and "shutdown" in err.decode()
     gone = server.cli("follow")
     assert gone.returncode == 1 and "no server answers" in gone.stderr
+
+
+def test_what_was_passed_over_and_silence_are_told_in_time(silence):
+    """A filtered follower's cursor moves, at most every 10 s; server-sent events have a comment every 15 s."""
+    silence.thread.join(90)
+    assert silence.failure is None and not silence.thread.is_alive()
+    nd, sse = silence.records, silence.frames
+    assert 9 < silence.moved_s < 40 and 14 < silence.comment_s < 60
+    assert nd.records[0]["next_after"] == silence.first
+    assert nd.records[2] == {"type": "events", "phase": "live", "events": [], "next_after": silence.second,
+                             "snapshot_through_event_id": silence.second}
+    assert sse.frames[-1] == {"id": silence.second} and sse.events == []
+    assert silence.unfiltered.ids == [silence.first, silence.second]
+    nd.close()
+    again = Follower(silence.server, source="b", after=nd.cursor).until_caught_up()
+    assert again.events == [] and again.cursor == silence.second

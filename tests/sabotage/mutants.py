@@ -87,6 +87,11 @@ SUITES = {
     "backup killed": pytest("tests/blackbox/test_backup.py", "-k", "interrupted_restore or killed_backup"),
     "backup use": pytest("tests/blackbox/test_backup.py", "-k", "in_use_comes_back"),
     "pause": pytest("tests/blackbox/test_backup.py", "-k", "pause_and_resume or sinks_without"),
+    # ---- followers ----
+    "live": unit("http/test_live"),
+    "recent": unit("door/test_recent"),
+    "follow": pytest("tests/blackbox/test_follow.py", "-k", "L26 or L28"),
+    "follow ends": pytest("tests/blackbox/test_follow.py", "-k", "poisoned or cannot_be_read or middle_of"),
     "destination": pytest("tests/blackbox/test_artifact_strace.py", "-k", "must_not_be_delivered"),
 }
 
@@ -111,6 +116,9 @@ ENCODE = "src/sink/clickhouse_encode.c"
 SCHEMA = "src/base/events_schema.h"
 BOOT = "src/engine/boot.c"
 UPLOAD = "src/store/artifact/upload_"
+FOLLOW = "src/door/history/follow.c"
+RUNS = "src/door/history/follow_read.c"
+RING = "src/door/history/recent.c"
 BUILD = "src/main/deliver_build.c"
 FOLDER = "src/sink/directory.c"
 BACKUP = "src/main/backup_"
@@ -159,6 +167,37 @@ MUTANTS = [
      [(COMMIT, "    r = os_fdatasync(tail->fd);\n    if (r < 0) {\n        return write_failed(j, r, \"sync\", e);\n    }\n    publish(j);",
        "    publish(j);\n    r = os_fdatasync(tail->fd);\n    if (r < 0) {\n        return write_failed(j, r, \"sync\", e);\n    }")],
      ["sync fails", "faults"]),
+    # ---- followers ----
+    ("shown-before-the-sync", "followers are sent a group that is not durable",
+     [(COMMIT, "    if (j->on_committed != NULL) {\n        j->on_committed(j->on_committed_ctx, buf_slice(&j->group));\n    }\n", ""),
+      (COMMIT, "    r = os_fdatasync(tail->fd);\n    if (r < 0) {\n        return write_failed(j, r, \"sync\", e);\n    }\n    publish(j);",
+       "    if (j->on_committed != NULL) {\n        j->on_committed(j->on_committed_ctx, buf_slice(&j->group));\n    }\n"
+       "    r = os_fdatasync(tail->fd);\n    if (r < 0) {\n        return write_failed(j, r, \"sync\", e);\n    }\n    publish(j);")],
+     ["append", "follow ends"]),
+    ("from-the-files-to-now", "at the end of a run through the files a follower goes on from now, and not from where the run ended",
+     [(RUNS, "    close_run(f);\n    if (!f->live) {",
+       "    close_run(f);\n    struct journal_frontier now;\n    journal_get_frontier(f->h->journal, &now);\n"
+       "    f->cursor = now.last_id;\n    if (!f->live) {")],
+     ["follow"]),
+    ("behind-the-ring-from-the-ring", "a follower that is behind the ring goes on with the oldest event of it",
+     [(FOLLOW, "    if (uuid_cmp(&f->cursor, &r->start) < 0) {\n        return false;\n    }",
+       "    if (uuid_cmp(&f->cursor, &r->start) < 0) {\n        f->cursor = r->start;\n    }")],
+     ["follow"]),
+    ("half-an-event-in-the-ring", "the ring shows events whose text is overwritten",
+     [(RING, "    while (oldest_in(r, r->write_at, r->write_at + n)) {", "    while (n == 0 && oldest_in(r, r->write_at, r->write_at + n)) {")],
+     ["recent"]),
+    ("an-event-twice", "a follower is sent its cursor's event again",
+     [(RING, "if (uuid_cmp(&recent_at(r, mid)->id, cursor) <= 0) {", "if (uuid_cmp(&recent_at(r, mid)->id, cursor) < 0) {")],
+     ["recent", "follow"]),
+    ("poison-is-not-told", "followers of a writer that stores nothing any more wait for ever",
+     [(FOLLOW, "    if (fs->poisoned) {", "    if (fs->poisoned && fs->count == 0) {")],
+     ["follow ends"]),
+    ("slow-followers-are-dropped", "write_stall_ms closes a follower whose client takes its time",
+     [("src/http/flush.c", "    if (http_stream_is_live(c)) {\n        return;\n    }\n", "")],
+     ["live", "follow"]),
+    ("gone-followers-stay", "a follower whose client has ended its side is kept until there is something to send",
+     [("src/http/flush.c", "    if (c->eof && http_stream_is_live(c)) {", "    if (c->dead && http_stream_is_live(c)) {")],
+     ["live"]),
     ("retry-the-sync", "a failed sync is tried again, and believed",
      [(COMMIT, "    r = os_fdatasync(tail->fd);\n    if (r < 0) {\n        return write_failed(j, r, \"sync\", e);",
        "    r = os_fdatasync(tail->fd);\n    if (r < 0) {\n        r = os_fdatasync(tail->fd);\n    }\n    if (r < 0) {\n"

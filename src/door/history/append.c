@@ -223,9 +223,8 @@ void history_start_read(struct history *h, const struct read *r)
 static void commit(struct history *h)
 {
     struct err e = {0};
-    int r = journal_commit(h->journal, &e);
-    release(h, r);
-    if (r == ERR_WRITER_POISONED) {
+    release(h, journal_commit(h->journal, &e));
+    if (e.code == ERR_WRITER_POISONED) {
         followers_tick(h);
     }
     for (uint32_t i = 0; i < h->reads_count; i++) {

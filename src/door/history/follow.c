@@ -22,8 +22,8 @@
 
 #define SMALL_BYTES 32768u /* what leaves without a worker */
 #define FRAME_SPARE 256u   /* what an event may need beside its text */
-/* One is about 0.1 us on a small machine, so a turn gives 1 to 2 ms to them. */
-#define TURN_UNITS 16384u
+/* A unit is well under 0.1 us, so a turn gives them about half a millisecond. */
+#define TURN_UNITS 8192u
 #define WAKE_UNITS 64u
 
 static uint64_t now_ms(void)
