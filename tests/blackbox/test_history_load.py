@@ -81,7 +81,7 @@ class Wire:
         return status, json.loads(body)
 
 
-LISTENERS = 2  # TCP and the Unix socket
+KEPT_SOCKETS = 3  # TCP, the Unix socket, and the line to the process that starts children
 KEPT_ONCE = re.compile(r"journal/tail\.(ndjson|next)|index/keys-[0-9-]+\.run")
 
 
@@ -98,7 +98,7 @@ def left_open(server):
         seen["a socket" if name.startswith("socket:") else name.removeprefix(f"{server.data}/")] += 1
     left = {}
     for name, count in seen.items():
-        kept = LISTENERS if name == "a socket" else 1 if KEPT_ONCE.fullmatch(name) else 0
+        kept = KEPT_SOCKETS if name == "a socket" else 1 if KEPT_ONCE.fullmatch(name) else 0
         if count > kept and name.startswith(("a socket", "journal/", "index/")):
             left[name] = count - kept
     return left
