@@ -309,6 +309,7 @@ static int confine(const struct options *o, struct err *e)
     char parent[PATH_BYTES];
     char socket[PATH_BYTES];
     char library[PATH_BYTES];
+    char *real;
     int r = os_mkdir_exist_ok(o->data, 0700);
 
     if (r != 0) {
@@ -317,7 +318,10 @@ static int confine(const struct options *o, struct err *e)
     folder_of(o->data, parent);
     sandbox_need(&s, o->data, SANDBOX_READ | SANDBOX_WRITE | SANDBOX_LINK);
     sandbox_allow(&s, parent, SANDBOX_LIST);
-    folder_of(o->library, library);
+    real = realpath(o->library, NULL); /* it may be a link; what it needs may lie beside the file */
+    folder_of(real != NULL ? real : o->library, library);
+    free(real);
+    sandbox_allow(&s, o->library, SANDBOX_READ);
     sandbox_allow(&s, library, SANDBOX_READ);
     if (o->socket != NULL) {
         folder_of(o->socket, socket);
