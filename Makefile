@@ -193,6 +193,8 @@ $(B)/bench/%: $(B)/obj/bench/%.o $(call libs_for,store)
 BENCH_LIBS_encodebench = $(call libs_for,sink) $(LIBS)
 BENCH_LIBS_drainbench = $(call libs_for,sink) $(LIBS)
 $(B)/bench/encodebench $(B)/bench/drainbench: $(call libs_for,sink)
+BENCH_LIBS_headcost = $(call libs_for,door) $(LIBS)
+$(B)/bench/headcost: $(call libs_for,door)
 
 # The engine's library goes along where scripts/engine has fetched it.
 ENGINE_LIBRARY := $(B)/engine/node_modules/@chdb/lib-linux-x64-gnu/libchdb.so

@@ -1,8 +1,8 @@
 /* The server may write below its data directory and nowhere else, start nothing, listen where it is
  * told to, and open TCP connections to the one ClickHouse that is named, if one is. It reads its
- * data, and what libraries read. Its children live outside: `tallyman deliver` writes to directories
- * that are named while it runs, and the engine has rules of its own; each lays on what it can bear
- * (verb_deliver.c, tallyman_engine.c).
+ * data, and what libraries read. Its children live outside: `tallyman deliver` writes to
+ * directories that are named while it runs, and the engine has rules of its own; each lays on what
+ * it can bear (verb_deliver.c, tallyman_engine.c).
  *
  * Power failure: nothing here is durable but the data directory's making, which journal_open syncs:
  * for that it may list the directory above. */

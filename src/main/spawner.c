@@ -4,8 +4,8 @@
  * the loop. The answer comes when the child runs its program, as it does with os_spawn.
  *
  * The spawner has one thread, nothing open but its end of the conversation and the standard
- * descriptors, and no secrets but what the server had read by then. Stop signals stay blocked in it:
- * a terminal's Ctrl-C is the server's, and the spawner is needed until that has gone.
+ * descriptors, and no secrets but what the server had read by then. Stop signals stay blocked in
+ * it: a terminal's Ctrl-C is the server's, and the spawner is needed until that has gone.
  *
  * Killed by somebody: children cannot be started again until the server is; status says why, and
  * nothing else stops. */

@@ -1,10 +1,10 @@
-/* spawner: a process that starts the server's children for it, so that the server itself may give up
- * the right to execute anything, and its children need not live in its sandbox.
+/* spawner: a process that starts the server's children for it, so that the server itself may give
+ * up the right to execute anything, and its children need not live in its sandbox.
  *
  * It is forked before the sandbox is laid on, knows the few commands that there can be, and is told
- * only which of them: whoever takes the server over cannot start anything else with it. The children
- * it starts are the server's own: the server waits for them, and its end closes their pipe. The
- * spawner ends with the server, however that ends. */
+ * only which of them: whoever takes the server over cannot start anything else with it. The
+ * children it starts are the server's own: the server waits for them, and its end closes their
+ * pipe. The spawner ends with the server, however that ends. */
 #ifndef MAIN_SPAWNER_H
 #define MAIN_SPAWNER_H
 

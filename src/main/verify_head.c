@@ -1,10 +1,10 @@
 /* A head that was kept elsewhere says what the journal was; the journal may only have grown since.
  *
- * The proof: the signature is the key's; a batch of the local journal ends at the head's count, with
- * the head's event id, and the chain over everything up to there is the head's. Chain heads being
- * hashes over all event hashes, nothing before that place was changed, removed or put in between.
- * For each receipt: a batch with its first and last id, its digest and its number of events (and its
- * source and batch_id, where the receipt names them) ends at or before that place.
+ * The proof: the signature is the key's; a batch of the local journal ends at the head's count,
+ * with the head's event id, and the chain over everything up to there is the head's. Chain heads
+ * being hashes over all event hashes, nothing before that place was changed, removed or put in
+ * between. For each receipt: a batch with its first and last id, its digest and its number of
+ * events (and its source and batch_id, where the receipt names them) ends at or before that place.
  *
  * Violations are texts, like those of the other stores. What cannot be read as a head, a key or a
  * receipt is the caller's mistake and no violation: nothing was compared. */

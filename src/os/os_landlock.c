@@ -1,6 +1,6 @@
-/* os_landlock: Landlock, seccomp, and what deciding about them needs (os_real.c's habits hold here).
- * The C library has no functions for Landlock. The kernel's structures are written out, because the
- * headers of a distribution can be older than the kernel that runs. */
+/* os_landlock: Landlock, seccomp, and what deciding about them needs (os_real.c's habits hold
+ * here). The C library has no functions for Landlock. The kernel's structures are written out,
+ * because the headers of a distribution can be older than the kernel that runs. */
 #include <errno.h>
 #include <linux/seccomp.h>
 #include <stddef.h>

@@ -196,6 +196,7 @@ static void become(const char *path, char *const *argv, int fd, int tell)
     struct sigaction plain = {.sa_handler = SIG_DFL};
     sigset_t none;
     int null;
+    int high;
     int failed;
 
     (void)sigemptyset(&none);
@@ -204,10 +205,10 @@ static void become(const char *path, char *const *argv, int fd, int tell)
     }
     environment_take(env);
     null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    /* What is to become descriptor 3 must not lie where another is to be, and dup2 onto itself would
-     * leave it close-on-exec. */
-    fd = fd < 0 ? fd : fcntl(fd, F_DUPFD_CLOEXEC, 4);
-    if (null >= 0 && dup2(null, 0) == 0 && dup2(2, 1) == 1 && (fd < 0 || dup2(fd, 3) == 3) &&
+    /* What is to become descriptor 3 must not lie where another is to be, and dup2 onto itself
+     * would leave it close-on-exec. */
+    high = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 4);
+    if (null >= 0 && dup2(null, 0) == 0 && dup2(2, 1) == 1 && (fd < 0 || dup2(high, 3) == 3) &&
         setpgid(0, 0) == 0 && sigprocmask(SIG_SETMASK, &none, NULL) == 0) {
         (void)execve(path, argv, env);
     }

@@ -2,10 +2,10 @@
  *
  * Two layers, each as far as the kernel has it. Landlock (since Linux 5.19): files may be read,
  * listed and written only below the places that a rule names, nothing is executed, TCP only to and
- * from the ports that a rule names. seccomp: calls that no part of Tallyman makes, and that break-ins
- * begin with, are answered EPERM. What is open already stays usable. Both hold for the calling
- * thread, and for the threads and processes it starts from then on: to be called before any thread is
- * made.
+ * from the ports that a rule names. seccomp: calls that no part of Tallyman makes, and that break-
+ * ins begin with, are answered EPERM. What is open already stays usable. Both hold for the calling
+ * thread, and for the threads and processes it starts from then on: to be called before any thread
+ * is made.
  *
  * A kernel without one of them, or one that refuses, is no failure: the process goes on, state says
  * what is missing, and one warning is logged. */

@@ -2,8 +2,8 @@
  *
  * A worker signs, so that the loop does not spend the 50 us that a signature takes (measure:
  * build/bench/headcost); each request is signed anew, so that its time is now's. It starts like any
- * read: an append whose answer came before it was asked for is in it. Answers: 500 while there is no
- * key; the log has said why at the start. */
+ * read: an append whose answer came before it was asked for is in it. Answers: 500 while there is
+ * no key; the log has said why at the start. */
 #include <stdlib.h>
 
 #include "base/ensure.h"

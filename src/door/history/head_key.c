@@ -4,8 +4,9 @@
  *
  * If power fails: before the rename there is at most head.key.tmp, which the next start removes and
  * makes anew; no head was signed with that key, since the server answers only behind the last step.
- * After the rename the file is whole, because its sync had returned; should the name itself be lost,
- * the next start finds none and makes another. Behind the last sync the key is there for good.
+ * After the rename the file is whole, because its sync had returned; should the name itself be
+ * lost, the next start finds none and makes another. Behind the last sync the key is there for
+ * good.
  *
  * Refused, and the server then signs nothing: a file that others may read or write, a symbolic link
  * (it would lead out of the directory that we guard), anything that is no file, no PEM, or another
