@@ -1,4 +1,4 @@
-/* tallyman head: asks the server for its signed head (docs/PROTOCOL.md, section 16), checks the
+/* tallyman head: asks the server for its signed head (docs/PROTOCOL.md, section 17), checks the
  * signature with the key in it, and prints it: for people, as the JSON to keep elsewhere, or its
  * public key as PEM. */
 #include <inttypes.h>

@@ -12,11 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/ed25519.h"
 #include "base/ensure.h"
 #include "base/log.h"
 #include "door/capture/capture.h"
-#include "door/history/head_key.h"
 #include "door/history/history.h"
 #include "door/manage/manage.h"
 #include "http/http.h"
@@ -26,6 +24,7 @@
 #include "main/output.h"
 #include "main/serve_artifacts.h"
 #include "main/serve_delivery.h"
+#include "main/serve_head.h"
 #include "main/serve_sandbox.h"
 #include "main/verbs.h"
 #include "main/version.h"
@@ -39,7 +38,7 @@ struct serve {
     struct journal *journal;
     struct store *store;
     struct history *history;
-    struct ed25519_key *head_key; /* NULL: it cannot be used, and /v1/head says so */
+    struct serve_head head;
     struct capture *capture;
     struct http_server *server;
     struct manage manage;
@@ -107,6 +106,7 @@ static void on_tick(void *ctx)
     journal_tick(sv->journal);
     history_tick(sv->history);
     artifacts_tick(&sv->artifacts);
+    serve_head_tick(&sv->head, sv->history);
     if (sv->store == NULL) {
         open_late(sv);
         return;
@@ -244,24 +244,6 @@ static int open_journal(struct serve *sv, const struct config *c, struct err *e)
     return 0;
 }
 
-/* Heads are proofs for others; a key that cannot be used stops nobody's append. */
-static void open_head_key(struct serve *sv, const struct config *c)
-{
-    struct journal_frontier f;
-    struct err e = {0};
-    bool made = false;
-    if (head_key_open(c->data, &sv->head_key, &made, &e) != 0) {
-        log_line(LOG_ERROR, "serve", "heads are not signed: %s", e.text);
-        return;
-    }
-    journal_get_frontier(sv->journal, &f);
-    if (made && !f.empty) {
-        log_line(LOG_WARN, "serve",
-                 HEAD_KEY_FILE " was missing and is made anew: heads that were signed before "
-                               "cannot be checked against it");
-    }
-}
-
 static void nothing(void *ctx)
 {
     (void)ctx;
@@ -348,7 +330,7 @@ static int make_doors(struct serve *sv, const struct config *c, struct err *e)
     struct history_options ho = {.replay_default_limit = (uint32_t)c->replay_default_limit,
                                  .replay_max_limit = (uint32_t)c->replay_max_limit,
                                  .replays_max = REPLAYS_MAX,
-                                 .head_key = sv->head_key,
+                                 .head_key = sv->head.key,
                                  .followers_max = followers_max(c)};
     struct capture_options co = {.request_bytes_max = c->capture_request_bytes_max,
                                  .decoded_bytes_max = c->capture_decoded_bytes_max,
@@ -447,7 +429,7 @@ static int serve(struct serve *sv, const struct config *c, struct err *e)
         return r;
     }
     sv->config = c;
-    open_head_key(sv, c);
+    serve_head_open(&sv->head, c->data, sv->journal);
     r = open_store(sv, &sv->store_error);
     if (r == ERR_NO_SPACE) {
         log_line(LOG_WARN, "serve", "the queue waits for space: %s", sv->store_error.text);
@@ -460,7 +442,7 @@ static int serve(struct serve *sv, const struct config *c, struct err *e)
         *e = sv->store_error;
     }
     note_close(journal_close(sv->journal, &closing), "journal", &closing, &r, e);
-    ed25519_free(sv->head_key);
+    serve_head_close(&sv->head);
     if (r == 0) {
         log_line(LOG_INFO, "serve", "stopped");
     }

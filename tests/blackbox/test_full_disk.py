@@ -150,6 +150,13 @@ def test_L14_a_first_start_on_a_full_disk(full):
     full.restart()
 
 
+def wait_signed(server, timeout=30):
+    end = time.monotonic() + timeout
+    while server.get("/v1/head").status != 200:
+        assert time.monotonic() < end, server.log
+        time.sleep(0.05)
+
+
 def test_a_queue_on_a_full_disk(full):
     """Proves: events are refused with a status that SDKs retry while the disk is full, none that was acknowledged is lost, a server
     that starts on a full disk reads its journal, and the queue is opened and takes events again when there is space."""
@@ -178,8 +185,10 @@ def test_a_queue_on_a_full_disk(full):
 
     for stop in ("stop", "kill"):
         getattr(server, stop)()
+        (server.data / "head.key").unlink(missing_ok=True)  # nor is there space for another
         fill(full.disk / "more ballast")
         server.start()
+        assert server.get("/v1/head").status == 500 and "heads are not signed" in server.log
         assert server.get("/v1/events?limit=1").json["snapshot"]["frontier_event_count"] == 1
         answer = capture(taken)
         assert answer.status == 503 and int(answer.headers["retry-after"]) >= 1, answer.body
@@ -190,6 +199,7 @@ def test_a_queue_on_a_full_disk(full):
     wait_ready(server)
     for n in range(taken + 1):
         assert capture(n).status == 200
+    wait_signed(server)
     status = server.request("GET", "/api/v1/projects/demo/status", unix=True).json["delivery"]
     assert status["pending"] == taken + 1
     assert server.stop() == 0

@@ -26,6 +26,12 @@ struct history *history_new(struct journal *j, const struct history_options *opt
     return h;
 }
 
+void history_set_head_key(struct history *h, const struct ed25519_key *key)
+{
+    ensure(h->options.head_key == NULL);
+    h->options.head_key = key;
+}
+
 void history_free(struct history *h)
 {
     h->waiting_count =

@@ -31,6 +31,8 @@ struct history_options {
 
 /* The journal is borrowed. NULL without memory. */
 struct history *history_new(struct journal *j, const struct history_options *options);
+/* The key that heads are signed with, when it was not there at first. */
+void history_set_head_key(struct history *h, const struct ed25519_key *key);
 /* After the HTTP server is gone. */
 void history_free(struct history *h);
 /* Fills HISTORY_ROUTES routes. */
