@@ -155,6 +155,19 @@ def test_a_link_for_the_next_tail(make_server, workdir):
     assert verify(server.data)["events_checked"] >= answered.count(200)
 
 
+def test_threads_that_began_early_are_in_it(make_server, workdir):
+    """The index's thread begins with the journal: it writes nothing behind a link either, and says so."""
+    server = make_server("--generation-bytes", "64KiB", env=ENV)
+    (workdir / "index").mkdir()
+    os.rename(server.data / "index", workdir / "was")
+    os.symlink(workdir / "index", server.data / "index")
+    for n in range(24):
+        assert server.append(batch(f"b{n}", {**event(), "payload": "x" * 9000})).status == 200
+    wait(lambda: "index: " in server.log, what="a line of the index")
+    assert list((workdir / "index").iterdir()) == [] and server.append(batch("b")).status == 200
+    assert server.stop() == 0
+
+
 def test_clickhouse_of_ones_own_is_reached(make_server):
     """The one port that is named."""
     with socket.socket() as listener:

@@ -92,6 +92,13 @@ SUITES = {
     "recent": unit("door/test_recent"),
     "follow": pytest("tests/blackbox/test_follow.py", "-k", "L26 or L28"),
     "follow ends": pytest("tests/blackbox/test_follow.py", "-k", "poisoned or cannot_be_read or middle_of"),
+    "head key": unit("door/test_head_key"),
+    "signed head": unit("door/test_signed_head"),
+    "head": pytest("tests/blackbox/test_head.py", "-k", "not_this_journals or another_key or set_back or not_covered"),
+    "sandbox": unit("os/test_sandbox"),
+    "spawner": unit("main/test_spawner"),
+    "confined": pytest("tests/blackbox/test_sandbox.py", "-k", "all_processes or links_out"),
+    "confined threads": pytest("tests/blackbox/test_sandbox.py", "-k", "began_early"),
     "destination": pytest("tests/blackbox/test_artifact_strace.py", "-k", "must_not_be_delivered"),
 }
 
@@ -115,6 +122,7 @@ SEND = "src/sink/runner_send.c"
 ENCODE = "src/sink/clickhouse_encode.c"
 SCHEMA = "src/base/events_schema.h"
 BOOT = "src/engine/boot.c"
+HEAD_KEY = "src/door/history/head_key.c"
 UPLOAD = "src/store/artifact/upload_"
 FOLLOW = "src/door/history/follow.c"
 RUNS = "src/door/history/follow_read.c"
@@ -621,6 +629,54 @@ MUTANTS = [
      [("src/journal/verify.c", "    if (r == 0 && !committed && (v->closed_count > 0 || v->tail_size > 0)) {",
        "    if (r == 0 && !committed && false) {")],
      ["verify"]),
+    # ---- signed heads ----
+    ("head-key-not-synced", "the key has its name before it is on the disk",
+     [(HEAD_KEY, "        r = os_fsync(fd);\n", "        r = 0;\n")],
+     ["head key"]),
+    ("head-key-name-not-synced", "heads are signed with a key that a power cut takes away",
+     [(HEAD_KEY, "    r = os_sync_dir(data);\n", "    r = 0;\n")],
+     ["head key"]),
+    ("head-key-of-everybody", "a key that others can read signs heads",
+     [(HEAD_KEY, "    if ((st.mode & 077) != 0) {", "    if ((st.mode & 0) != 0) {")],
+     ["head key"]),
+    ("head-key-behind-a-link", "the key may lie anywhere that a link says",
+     [(HEAD_KEY, "O_RDONLY | O_NOFOLLOW | O_NONBLOCK", "O_RDONLY | O_NONBLOCK")],
+     ["head key"]),
+    ("head-signature-not-checked", "any signature will do",
+     [("src/door/history/signed_head.c", "              ed25519_verify(key, buf_slice(&text), h->signature);", "              true;")],
+     ["signed head"]),
+    ("head-any-key", "a head is good that another key signed",
+     [("src/door/history/signed_head.c", "memcmp(key, h->public_key, ED25519_PUBLIC_LEN) == 0 &&", "memcmp(key, h->public_key, 0) == 0 &&"),
+      ("src/door/history/signed_head.c", "              ed25519_verify(key, ", "              ed25519_verify(h->public_key, ")],
+     ["signed head", "head"]),
+    ("head-count-alone", "a journal is the head's that has as many events",
+     [("src/main/verify_head.c", "        v->same = memcmp(b->head_after, v->head.head, SHA256_LEN) == 0 &&\n"
+       "                  uuid_cmp(&b->last_id, &v->head.last_id) == 0;", "        v->same = true;")],
+     ["head"]),
+    ("head-receipt-behind-it", "a batch from after the head counts as covered",
+     [("src/main/verify_head.c", "    if (b->events_after > v->head.events) {", "    if (b->events_after > UINT64_MAX - 1) {")],
+     ["head"]),
+    # ---- the sandbox ----
+    ("sandbox-not-entered", "the server keeps all rights and says that it has given them up",
+     [("src/main/serve_sandbox.c", "        sandbox_enter(&s, state);", "        *state = (struct sandbox_state){true, 7, true, \"\"};")],
+     ["confined"]),
+    ("sandbox-too-late", "threads are made before the sandbox is entered, and are outside",
+     [("src/main/verb_serve.c", "    int r = serve_sandbox(c, &sv->spawner, &sv->sandbox, e);\n    if (r == 0) {\n        r = open_journal(sv, c, e);\n    }\n",
+       "    int r = open_journal(sv, c, e);\n    if (r == 0) {\n        r = serve_sandbox(c, &sv->spawner, &sv->sandbox, e);\n    }\n")],
+     ["confined threads"]),
+    ("sandbox-rules-not-laid-on", "files and ports stay open",
+     [("src/os/sandbox.c", "        r = os_landlock_enter(rules);\n", "        r = 0;\n")],
+     ["sandbox"]),
+    ("sandbox-filter-not-laid-on", "all system calls stay",
+     [("src/os/sandbox.c", "    r = count > 0 ? os_seccomp(code, count) : -ENOSYS;", "    r = 0;")],
+     ["sandbox"]),
+    ("sandbox-by-halves", "a server is shut out of its own data by a rule that failed",
+     [("src/os/sandbox.c", "        r = rule->needed ? r : 0;\n", "        r = 0;\n")],
+     ["sandbox"]),
+    ("spawner-starts-anything", "whoever has the server can have any command started",
+     [("src/main/spawner.c", "    if (strcmp(c->path, path) != 0) {\n        return false;\n    }\n", "    (void)path;\n"),
+      ("src/main/spawner.c", "strcmp(argv[i], c->argv[i]) == 0) {", "argv[i][0] != 0) {")],
+     ["spawner"]),
     ("payload-not-hashed", "a payload is taken for what its content_hash says without being hashed",
      [(SCAN, "    sha256_once(l->payload, got);\n    if (memcmp(want, got, SHA256_LEN) != 0) {",
        "    sha256_once(l->payload, got);\n    if (memcmp(want, got, 0) != 0) {")],

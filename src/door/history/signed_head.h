@@ -1,5 +1,5 @@
 /* signed_head: the closed JSON object that /v1/head answers, made and read (docs/PROTOCOL.md,
- * section 16).
+ * section 17).
  *
  *     {"chain_head":HEX64,"frontier_event_count":N,"frontier_event_id":UUID|null,"key_id":HEX64,
  *      "public_key":HEX64,"signature":HEX128,"signed_at":TIME,"type":"tallyman/head","v":1}
