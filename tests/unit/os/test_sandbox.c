@@ -501,7 +501,7 @@ static int fake_enter(int rules)
 static int fake_seccomp(const struct sock_filter *code, unsigned count)
 {
     assert_non_null(code);
-    assert_true(count > 50);
+    assert_true(count > 100);
     return kernel.seccomp;
 }
 
