@@ -571,3 +571,20 @@ def test_the_script_and_a_sealed_segment(journal, copy, workdir):
     (copy / name).write_bytes(packed[:100] + bytes([packed[100] ^ 1]) + packed[101:])
     result = script(copy)
     assert result.returncode == 1 and path.stem in result.stderr
+
+
+def test_the_script_and_what_the_server_seals(journal, workdir):
+    """The real thing: blocks, tables behind them, and its record."""
+    shutil.copytree(journal[0] / "data", workdir / "data")
+    sealed = tallyman("seal", "--data", str(workdir / "data"))
+    assert sealed.returncode == 0, sealed.stderr
+    copy = workdir / "data" / "journal"
+    [*_, segment] = sorted((copy / "segments").iterdir())
+    result = script(copy, "--head", journal[0] / "head.json")
+    assert result.returncode == 0 and journal[2] in result.stdout, result.stderr
+    kept = tallyman("verify", "--data", str(workdir / "data"), "--head", str(journal[0] / "head.json"), "--json")
+    assert kept.returncode == 0 and json.loads(kept.stdout)["head"]["ok"], kept.stdout
+    data = segment.read_bytes()
+    segment.write_bytes(data[:200] + bytes([data[200] ^ 1]) + data[201:])
+    result = script(copy)
+    assert result.returncode == 1 and segment.name in result.stderr, result.stderr
