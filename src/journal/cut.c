@@ -197,6 +197,7 @@ static int look(struct journal_cut *c, bool live, bool *same, struct err *e)
     if (r < 0 || (c->tail_fd < 0 && c->tail_fd != -ENOENT)) {
         return err_os(e, r < 0 ? r : c->tail_fd, "open", "tail.ndjson");
     }
+    c->tail_fd = c->tail_fd < 0 ? -1 : c->tail_fd;
     r = layout_list_pending(&c->layout, &c->closed, &c->closed_count, e);
     if (r == 0) {
         /* Behind the list: what has vanished from there since is in it. */

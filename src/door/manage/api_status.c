@@ -377,8 +377,8 @@ static void status_done(void *ctx, struct http_request *req)
         buf_put_char(&b, '}');
     }
     put_sink(&b, m);
-    put_sinks(&b, m);
     put_engine(&b, m);
+    put_sinks(&b, m);
     if (m->artifact_status != NULL) {
         put_artifacts(&b, i);
     }

@@ -57,6 +57,12 @@ void sink_get_status(struct sink *k, struct sink_status *out)
     *out = kit_sink;
 }
 
+void sink_pause(struct sink *k, bool paused)
+{
+    ensure(k == KIT_SINK);
+    kit_sink.paused = paused;
+}
+
 void sink_project_error(struct sink *k, int64_t project, char out[200])
 {
     ensure(k == KIT_SINK);

@@ -143,6 +143,58 @@ static void test_sink_and_engine(void **state)
            "\"engine\":{\"state\":\"stopped\",\"restarts\":3,\"detail\":\"no \\\"libchdb\\\"\"}");
 }
 
+/* The file decides, and the sink is told; also where there is none. */
+static void test_pause_and_resume(void **state)
+{
+    struct kit *k = *state;
+    char token[KEY_TEXT_MAX + 1];
+    unsigned count = 1;
+
+    kit_sink = (struct sink_status){0};
+    expect(k, "", "GET /api/v1/sinks", NULL, 200, "{\"paused\":false}");
+    expect(k, "", "POST /api/v1/sinks/pause", "{}", 200,
+           "{\"paused\":true,\"reason\":\"paused by an administrator\",\"since\":\"20");
+    expect(k, "", "POST /api/v1/sinks/resume", "{}", 200, "{\"paused\":false}");
+    kit_project(k, "demo", token);
+    assert_int_equal(kit_do(k, put_events, &count), 0);
+    k->manage.sink = KIT_SINK;
+    k->manage.sink_name = "clickhouse";
+    expect(k, "", "POST /api/v1/sinks/pause", "{\"reason\":\"moving\"}", 200,
+           "{\"paused\":true,\"reason\":\"moving\",\"since\":\"20");
+    assert_true(kit_sink.paused);
+    expect(k, "", "GET /api/v1/status", NULL, 200, "\"sinks\":{\"paused\":true,\"reason\":");
+    expect(k, "", "GET /api/v1/projects/demo/status", NULL, 200, "deliveries are paused");
+    expect(k, "", "POST /api/v1/sinks/resume", "{\"reason\":\"x\"}", 400, "reason");
+    assert_true(kit_sink.paused);
+    expect(k, "", "POST /api/v1/sinks/resume", "{}", 200, "{\"paused\":false}");
+    assert_false(kit_sink.paused);
+    expect(k, "", "POST /api/v1/sinks/pause?now=1", "{}", 400, "");
+    expect(k, "-", "POST /api/v1/sinks/pause", "{}", 404, "not_found");
+    expect(k, "-", "GET /api/v1/sinks", NULL, 404, "not_found");
+    assert_false(kit_sink.paused);
+}
+
+/* What cannot be made durable is not done, and said. */
+static void test_a_pause_that_fails(void **state)
+{
+    struct kit *k = *state;
+
+    kit_sink = (struct sink_status){0};
+    k->manage.sink = KIT_SINK;
+    k->manage.sink_name = "clickhouse";
+    faults_count_only(OS_CALL_rename, "paused");
+    faults_arm(1, EIO, true, FAULT_ERROR);
+    expect(k, "", "POST /api/v1/sinks/pause", "{}", 500, "internal_error");
+    assert_false(kit_sink.paused);
+    faults_reset();
+    expect(k, "", "POST /api/v1/sinks/pause", "{}", 200, "{\"paused\":true");
+    faults_count_only(OS_CALL_unlink, "paused");
+    faults_arm(1, EIO, true, FAULT_ERROR);
+    expect(k, "", "POST /api/v1/sinks/resume", "{}", 500, "internal_error");
+    assert_true(kit_sink.paused);
+    faults_reset();
+}
+
 static void test_delivery(void **state)
 {
     struct kit *k = *state;
@@ -399,6 +451,7 @@ int main(void)
         test(test_health),
         test(test_instance),
         test(test_sink_and_engine),
+        test(test_pause_and_resume),
         test(test_delivery),
         test(test_rejected),
         test(test_rejected_parameters),
@@ -406,6 +459,7 @@ int main(void)
         test(test_a_store_that_cannot_be_read),
         test(test_stopping),
         cmocka_unit_test_setup_teardown(test_a_poisoned_store, setup_faults, teardown_faults),
+        cmocka_unit_test_setup_teardown(test_a_pause_that_fails, setup_faults, teardown_faults),
         cmocka_unit_test_setup_teardown(test_a_full_disk, setup_faults, teardown_faults),
     };
 

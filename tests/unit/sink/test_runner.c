@@ -702,6 +702,40 @@ static void test_months(void **state)
     assert_true(kit_sends(t) >= 6);
 }
 
+/* From the start, and later: nothing is prepared or sent, what was sent is recorded. */
+static void test_paused(void **state)
+{
+    struct kit *t = *state;
+    struct sink_options o = kit_options;
+    o.paused = true;
+    int64_t first = kit_put(t, 0, 50);
+    kit_run_sink(t, o);
+    assert_true(kit_status(t).paused);
+    sink_retry_now(t->sink);
+    sink_wake(t->sink);
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(kit_sends(t), 0);
+        assert_int_equal(t->prepares, 0);
+        usleep(10000);
+    }
+    sink_pause(t->sink, false);
+    KIT_WAIT(kit_pending(t) == 0);
+    assert_taken(t, first, 50, 1);
+    sink_pause(t->sink, true);
+    sink_pause(t->sink, true);
+    unsigned sends = kit_sends(t);
+    int64_t later = kit_put(t, 1, 20);
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(kit_sends(t), sends);
+        usleep(10000);
+    }
+    assert_int_equal(kit_pending(t), 20);
+    sink_pause(t->sink, false);
+    KIT_WAIT(kit_pending(t) == 0);
+    assert_taken(t, later, 20, 1);
+    assert_false(kit_status(t).paused);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -726,6 +760,7 @@ int main(void)
                                        T(test_stop_after_the_loop),
                                        T(test_poisoned_store),
                                        T(test_recording_is_repeated),
-                                       T(test_months)};
+                                       T(test_months),
+                                       T(test_paused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
