@@ -7,13 +7,15 @@ import resource
 import selectors
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
 import time
+import types
 
 import pytest
-from conftest import BINARY, ROOT, Server, batch, event, replay_all
+from conftest import BINARY, ROOT, Server, batch, event, free_port, replay_all
 from follower import Follower
 from world import SANITIZED, SMALL, World
 
@@ -551,3 +553,57 @@ def test_what_was_passed_over_and_silence_are_told_in_time(silence):
     nd.close()
     again = Follower(silence.server, source="b", after=nd.cursor).until_caught_up()
     assert again.events == [] and again.cursor == silence.second
+
+
+NGINX = """
+daemon off; master_process off; pid {dir}/pid; error_log {dir}/log warn;
+events {{ worker_connections 64; }}
+http {{
+    access_log off; client_body_temp_path {dir}/a; proxy_temp_path {dir}/b; fastcgi_temp_path {dir}/c;
+    uwsgi_temp_path {dir}/d; scgi_temp_path {dir}/e;
+    server {{
+        listen 127.0.0.1:{port};
+        location / {{ proxy_pass http://127.0.0.1:{to}; proxy_http_version 1.1; proxy_buffering on; proxy_buffers 8 1m;
+                      proxy_busy_buffers_size 2m; proxy_buffer_size 1m; proxy_set_header Connection ""; proxy_read_timeout 20s; }}
+    }}
+}}
+"""
+
+
+def test_L50_events_pass_nginx_with_its_buffering_on(make_server, workdir):
+    """Each event comes through at once; an end is an end, and a killed server is a cut that can be told from it."""
+    server = make_server()
+    append(server, "one", event(1))
+    port = free_port()
+    (workdir / "nginx.conf").write_text(NGINX.format(dir=workdir, port=port, to=server.port))
+    nginx = subprocess.Popen([shutil.which("nginx", path="/usr/sbin:/usr/bin:/sbin:/bin"), "-c", str(workdir / "nginx.conf"),
+                              "-e", str(workdir / "log")], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    proxy = types.SimpleNamespace(host="127.0.0.1", port=port)
+
+    def listens():
+        assert nginx.poll() is None, (workdir / "log").read_text()
+        try:
+            socket.create_connection((proxy.host, port), 5).close()
+            return True
+        except ConnectionRefusedError:
+            return False
+
+    try:
+        wait(listens)
+        f = Follower(proxy, sse=True).until_caught_up()
+        for n in range(5):
+            last = append(server, f"live{n}", event(10 + n))["last_event_id"]
+            f.until(lambda x, last=last: x.cursor == last)
+        server.stop()
+        f.until(lambda x: x.chunked is True)  # nginx itself keeps the connection
+        assert f.end == "shutdown"
+        f.close()
+        server.start()
+        f = Follower(proxy, sse=True, last_event_id=f.cursor).until_caught_up()
+        assert f.ids == []
+        server.kill()
+        f.until_closed()
+        assert f.cut and f.end is None
+    finally:
+        nginx.terminate()
+        nginx.wait(20)
