@@ -6,6 +6,7 @@
 #   make unit       unit tests only        make V=asan unit    the same under ASan+UBSan
 #   make test-clients                      real SDKs and a browser against the server
 #   make bench W=W1 one workload against its peers
+#   make power      power cuts and failing writes of a block device, under ext4 and XFS (as root)
 #   make sabotage   builds with one protection removed each; all must be killed
 #
 # V picks the variant (release, asan, tsan, cov), CC the compiler, B the build folder.
@@ -196,6 +197,12 @@ $(B)/bench/encodebench $(B)/bench/drainbench: $(call libs_for,sink)
 BENCH_LIBS_headcost = $(call libs_for,door) $(LIBS)
 $(B)/bench/headcost: $(call libs_for,door)
 
+# ---- power cuts: the recording block device, a plugin of nbdkit ----
+$(B)/power/recorder.so: tests/power/recorder.c $(B)/flags
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) -std=c17 -D_GNU_SOURCE -O2 -g $(WARN) $(CFLAGS) -fPIC -shared -o $@ $<
+
 # The engine's library goes along where scripts/engine has fetched it.
 ENGINE_LIBRARY := $(B)/engine/node_modules/@chdb/lib-linux-x64-gnu/libchdb.so
 .PHONY: install
@@ -206,7 +213,7 @@ install: $(B)/tallyman $(B)/tallyman-engine
 	    install -D -m 0644 $(ENGINE_LIBRARY) $(DESTDIR)$(PREFIX)/lib/tallyman/libchdb.so; \
 	fi
 
-.PHONY: run test test-clients bench sabotage tidy clean format
+.PHONY: run test test-clients bench sabotage power tidy clean format
 run:
 	@scripts/run
 test:
@@ -217,6 +224,8 @@ bench:
 	@scripts/bench $(W)
 sabotage:
 	@scripts/sabotage
+power: $(B)/tallyman $(B)/power/recorder.so
+	@TALLYMAN=$(B)/tallyman scripts/power
 tidy:
 	@scripts/tidy
 format:
