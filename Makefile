@@ -225,7 +225,7 @@ bench:
 sabotage:
 	@scripts/sabotage
 power: $(B)/tallyman $(B)/power/recorder.so
-	@TALLYMAN=$(B)/tallyman scripts/power
+	@TALLYMAN=$(B)/tallyman RECORDER=$(B)/power/recorder.so scripts/power
 tidy:
 	@scripts/tidy
 format:

@@ -15,7 +15,7 @@ import json
 import pathlib
 
 from device import mount, umount
-from serving import JSON, TUS, Server
+from serving import JSON, TUS, Answer, Connection, Server
 from workload import queue_rows
 
 NEW = {"batch_id": "after the cut", "source": "new", "events": [{"stream": "s0", "record_key": "k", "kind": "upserted", "payload": 1}]}
@@ -63,12 +63,13 @@ class Oracle:
         assert not rest, f"nobody sent {list(rest)[:3]}"
 
     def uploads(self, server, flush):
-        state = {}
+        state, line = {}, Connection(server.socket_path)
         for content, name, told, receipt in self.known["uploads"]:
             offsets = [offset for stamp, offset in told if stamp <= flush]
             if name is None or not offsets:
                 continue
-            answer = server.request("HEAD", f"/files/{name}", headers=TUS)
+            line.request("HEAD", f"/files/{name}", headers=TUS)
+            answer = Answer(line.getresponse())
             assert answer.status == 200, f"{name} was there at flush {told[0][0]}, and answers {answer.status} at {flush}"
             offset = int(answer.headers["upload-offset"])
             assert max(offsets) <= offset <= len(content), f"{name}: {max(offsets)} was told, and now {offset}"
@@ -79,7 +80,8 @@ class Oracle:
             if receipt is not None and receipt[0] <= flush:
                 assert accepted.read_bytes() == receipt[1], f"{name}: another receipt"
             assert not accepted.exists() or offset == len(content) == path.stat().st_size, f"{name}: a receipt without its file"
-            state[name] = offset, accepted.read_bytes() if accepted.exists() else None
+            state[name] = offset
+        line.close()
         return state
 
     def recovered(self, server, flush):

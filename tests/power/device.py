@@ -2,9 +2,13 @@
 
     recorder.c in nbdkit  ->  nbdfuse  ->  loop  ->  ext4 or XFS
 
-Everything runs in a mount and a process namespace of its own (enter()): when its first process ends, however it ends, the kernel
-ends all others and takes every mount away, and loop devices detach themselves with their last user. Nothing can be left behind.
-The orderly way down is gone first all the same, so that a file system is never torn from a device that it still needs.
+Everything runs in a process namespace and two mount namespaces of its own (enter(), mounts_apart()): when its first process ends,
+however it ends, the kernel ends all others and takes every mount away, and loop devices detach themselves with their last user.
+Nothing can be left behind. The orderly way down is gone first all the same.
+
+nbdkit, nbdfuse and the FUSE mount live in the outer mount namespace, the file systems on top and everybody who works on them in the
+inner one. In one and the same, nbdfuse could be the last to leave when all are killed: it would have to unmount, with its own last
+thread, a file system that waits for nbdfuse to write its pages, for ever.
 """
 import contextlib
 import ctypes
@@ -23,7 +27,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STEP_S = 60  # the longest that any step may take on a busy machine
 PROGRAMS = {"nbdkit": "nbdkit", "nbdfuse": "libnbd-bin", "fusermount3": "fuse3", "mkfs.ext4": "e2fsprogs", "mkfs.xfs": "xfsprogs",
-            "unshare": "util-linux", "fallocate": "util-linux", "b3sum": "b3sum"}
+            "unshare": "util-linux", "fallocate": "util-linux", "umount": "mount", "b3sum": "b3sum"}
 MIB = 1 << 20
 SYSTEMS = {
     "ext4": (64 * MIB, ["mkfs.ext4", "-q", "-F", "-m", "0", "-J", "size=4", "-E", "lazy_itable_init=0,lazy_journal_init=0"], "data=ordered"),
@@ -36,6 +40,10 @@ LOOP_CONFIGURE = 0x4C0A
 LO_FLAGS_AUTOCLEAR = 4
 LO_FLAGS_DIRECT_IO = 16
 PR_SET_PDEATHSIG = 1
+CLONE_NEWNS = 0x00020000
+MS_REC = 0x4000
+MS_SLAVE = 1 << 19
+MS_SHARED = 1 << 20
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -67,7 +75,7 @@ def missing():
     return None if os.path.exists(f"/dev/loop{free}") else f"/dev/loop{free}"
 
 
-def enter(command, limit_s):
+def enter(command):
     """Runs the command in namespaces of its own and returns its exit status; whatever happens, nothing of it is left."""
     process = subprocess.Popen(["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc",
                                 *command], stdin=subprocess.DEVNULL, preexec_fn=die_with_parent)
@@ -82,13 +90,30 @@ def enter(command, limit_s):
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, stop)
     try:
-        return process.wait(limit_s)
-    except subprocess.TimeoutExpired:
-        print(f"power: not done after {limit_s} s", flush=True)
-        return 124
+        return process.wait()
     finally:
         process.kill()
         process.wait()
+
+
+outer_mounts = None
+
+
+def mounts_apart():
+    """Leaves the outer mount namespace, whose mounts are seen in here from now on, but not the other way round."""
+    global outer_mounts
+    outer_mounts = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    for step in (lambda: libc.mount(None, b"/", None, MS_REC | MS_SHARED, None),
+                 lambda: libc.unshare(CLONE_NEWNS),
+                 lambda: libc.mount(None, b"/", None, MS_REC | MS_SLAVE, None)):
+        if step() != 0:
+            raise OSError(ctypes.get_errno(), "a namespace for mounts")
+
+
+def in_outer():
+    """For a child that is about to become another program."""
+    if libc.setns(outer_mounts, CLONE_NEWNS) != 0:
+        os._exit(127)
 
 
 def die_with_parent():
@@ -191,7 +216,7 @@ class Device:
 
     def run(self, command):
         with open(self.place / "log", "ab") as log:
-            self.processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
+            self.processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=in_outer))
 
     def alive(self):
         for process in self.processes:
@@ -214,13 +239,22 @@ class Device:
     def close(self):
         """In the order in which things stand on each other. Whatever fails, what is below is ended, too."""
         failure = None
-        for step in (self.umount, lambda: umount(self.fuse), self.end):
+        for step in (self.umount, self.umount_fuse, self.end):
             try:
                 step()
             except Exception as error:
                 failure = failure or error
         if failure is not None:
             raise failure
+
+    def umount_fuse(self):
+        """The loop device lets go of its file a moment after the file system has gone."""
+        def once():
+            if not os.path.ismount(self.fuse):
+                return True
+            subprocess.run(["umount", str(self.fuse)], preexec_fn=in_outer, capture_output=True, timeout=STEP_S)
+            return False
+        wait_for(once, f"unmounting {self.fuse}")
 
     def end(self):
         for process in reversed(self.processes):

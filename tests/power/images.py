@@ -35,9 +35,15 @@ class Log:
 
 
 class Cut:
-    """Image number N of a seed: how many flushes it holds, and which of the writes since have come."""
+    """Image number N of a seed: how many flushes it holds, and which of the writes since have come. Number -N is what flush N
+    promises and nothing more."""
 
     def __init__(self, log, seed, number):
+        self.number = number
+        if number < 0:
+            self.flush, self.how, self.share, self.rng_seed = -number, "nothing", 0, 0
+            self.place = log.flushes[self.flush - 1]
+            return
         rng = random.Random(f"{seed}/{number}")
         # Half of them among all flushes alike, half where most is written.
         count = len(log.flushes)
@@ -51,7 +57,6 @@ class Cut:
         self.how = rng.choice(("nothing", "all", "sectors", "sectors", "sectors", "sectors", "requests", "requests"))
         self.share = rng.choice((0.03, 0.3, 0.5, 0.7, 0.97))
         self.rng_seed = rng.getrandbits(64)
-        self.number = number
 
     @staticmethod
     def interval(log, flush):

@@ -62,7 +62,7 @@ def cuts(chosen, kind):
         for name in ("base", "log", "known"):
             (kept / kind).mkdir(exist_ok=True)
             shutil.copyfile(place / name, kept / kind / name)
-        print(f"one of them again: scripts/power --record {kept} --only cuts --only {kind} --seed {chosen.seed} --image N", flush=True)
+        print(f"one of them again: scripts/power --record {kept} --only cuts --only {kind} --seed {chosen.seed} --image=N", flush=True)
     shutil.rmtree(place)
     return good, bad
 
@@ -94,7 +94,7 @@ def chosen_cuts(chosen, log):
     if chosen.image is not None:
         return [images.Cut(log, chosen.seed, chosen.image)]
     if chosen.images == "all":
-        return [images.Cut(log, chosen.seed, -1 - flush).at_flush(log, flush) for flush in range(len(log.flushes) + 1)]
+        return [images.Cut(log, chosen.seed, -flush) for flush in range(1, len(log.flushes) + 1)]
     return [images.Cut(log, chosen.seed, number) for number in range(int(chosen.images))]
 
 
@@ -177,7 +177,7 @@ def failing(chosen, kind):
     good = bad = 0
     for name, function in eio.CASES.items():
         begun = time.monotonic()
-        place = chosen.inside / f"{kind}-{name}"
+        place = chosen.inside / "eio"
         try:
             note = eio.run(kind, function, place, RECORDER, BINARY)
             good += 1

@@ -24,7 +24,7 @@ from ledger import History, Ledger, Sent, retry_unknown
 
 HISTORY_CLIENTS = 3
 CAPTURE_CLIENTS = 2
-PAUSE_S = 0.015  # of a client, between two requests: how much there is decides how long the check of an image takes
+PAUSE_S = 0.03  # of a client, between two requests: how much there is decides how long the check of an image takes
 PROJECT = "demo"
 BODY = {**TUS, "Content-Type": "application/offset+octet-stream"}
 GONE = (OSError, EOFError, http.client.HTTPException)

@@ -5,6 +5,10 @@ A mutant: name, what is lost, the edits (file, old text, new text; the old text 
 may kill it, the most likely one first.
 """
 
+import pathlib
+import subprocess
+import sys
+
 PYTEST = ["PYTHON", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
 SERVER = ["build/tallyman"]
 BOTH = [*SERVER, "build/tallyman-engine"]
@@ -26,6 +30,11 @@ def unit(path):
 
 def crash(*words):
     return (["build/crash/crash_journal"], ["build/crash/crash_journal", "--minutes", "2", *words], r"^VIOLATION|ensure")
+
+
+def power(*words):
+    """On a recorded block device, or one that fails."""
+    return [*SERVER, "build/power/recorder.so"], ["PYTHON", "tests/power/main.py", "--seconds", "2", *words], NOTICED
 
 
 SUITES = {
@@ -99,6 +108,9 @@ SUITES = {
     "spawner": unit("main/test_spawner"),
     "confined": pytest("tests/blackbox/test_sandbox.py", "-k", "all_processes or links_out"),
     "confined threads": pytest("tests/blackbox/test_sandbox.py", "-k", "began_early"),
+    # ---- power ----
+    "power cuts": power("--only", "cuts", "--only", "ext4", "--images", "30"),
+    "power eio": power("--only", "eio", "--only", "xfs"),
     "destination": pytest("tests/blackbox/test_artifact_strace.py", "-k", "must_not_be_delivered"),
 }
 
@@ -734,3 +746,19 @@ MUTANTS = [
        "        understand(out, slice_of(text, (size_t)n));\n        out->on = out->since_ms != 0;\n")],
      ["pause"]),
 ]
+
+
+# ---- the block device notices by itself what other suites noticed above ----
+def power_lacks():
+    """What scripts/power would skip itself for, or None."""
+    looks = [sys.executable, "tests/power/main.py", "--lack"]
+    return subprocess.run(looks, cwd=pathlib.Path(__file__).parents[2], capture_output=True, text=True).stdout.strip() or None
+
+
+POWER = {"no-fdatasync": "power cuts", "queue-synchronous-normal": "power cuts", "upload-no-fdatasync": "power cuts",
+         "page-cache-believed": "power eio", "retry-the-sync": "power eio"}
+LACK = power_lacks()
+if LACK is None:
+    MUTANTS += [(f"power-{name}", lost, edits, [POWER[name]]) for name, lost, edits, _ in MUTANTS if name in POWER]
+else:
+    print(f"skipped: no {LACK}: {len(POWER)} mutants of the block device are left out")
