@@ -56,7 +56,11 @@ def main():
         import suite
         device.stop_on_signals()
         device.mounts_apart()
-        return suite.run(chosen)
+        try:
+            return suite.run(chosen)
+        except KeyboardInterrupt:
+            print("power: stopped")
+            return 130
     lack = device.missing()
     if chosen.lack:
         print(lack or "")

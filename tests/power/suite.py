@@ -86,7 +86,7 @@ def record(chosen, kind, place):
     receipts = sum(u[3] is not None for u in known["uploads"])
     print(f"{kind} workload: {len(known['told'])} batches, {known['ends'][-1]} events, {known['refused']} refused, "
           f"{len(known['requests'])} capture requests, {len(known['uploads'])} uploads with {receipts} receipts, "
-          f"{known['flushes']} flushes, {time.monotonic() - begun:.1f} s", flush=True)
+          f"{known['segments']} segments, {known['flushes']} flushes, {time.monotonic() - begun:.1f} s", flush=True)
     assert len(known["told"]) > 50 and len(known["requests"]) > 20 and receipts > 5, "hardly anything happened"
 
 

@@ -266,7 +266,7 @@ class Work:
             "history": text, "ends": sorted(ends.values()), "told": told, "refused": len(self.ledger.refusals),
             "requests": [(r.events, r.ids, r.stamp) for r in self.requests],
             "uploads": [(f.content, f.id, f.told, f.receipt) for f in self.uploads],
-            "ready": self.ready, "project": self.project}
+            "ready": self.ready, "project": self.project, "segments": len(list((self.server.data / "journal" / "segments").iterdir()))}
         assert self.server.stop() == 0, self.server.log
         self.ledger.close()
         return known
