@@ -4,6 +4,7 @@ import pathlib
 import pickle
 import queue
 import shutil
+import subprocess
 import threading
 import time
 import traceback
@@ -58,11 +59,10 @@ def cuts(chosen, kind):
     if bad:
         kept = device.ROOT / "build" / "power" / "failed"
         shutil.rmtree(kept / kind, ignore_errors=True)
-        kept.mkdir(parents=True, exist_ok=True)
+        (kept / kind).mkdir(parents=True)
         for name in ("base", "log", "known"):
-            (kept / kind).mkdir(exist_ok=True)
-            shutil.copyfile(place / name, kept / kind / name)
-        print(f"one of them again: scripts/power --record {kept} --only cuts --only {kind} --seed {chosen.seed} --image=N", flush=True)
+            subprocess.run(["cp", "--sparse=always", str(place / name), str(kept / kind / name)], check=True, timeout=device.STEP_S)
+        print(f"one of them again: scripts/power --record {kept.relative_to(device.ROOT)} --only cuts --only {kind} --seed {chosen.seed} --image=N", flush=True)
     shutil.rmtree(place)
     return good, bad
 
