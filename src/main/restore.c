@@ -51,7 +51,9 @@ int restore_check(const char *data, struct err *e)
                        "%.200s is an interrupted restore: run the same tallyman restore again",
                        data);
     }
-    return r == -ENOENT || r == -ENOTDIR ? 0 : err_os(e, r, "stat", path);
+    /* Where no directory can be, opening it says so better. */
+    bool none = r == -ENOENT || r == -ENOTDIR || r == -ENAMETOOLONG;
+    return none ? 0 : err_os(e, r, "stat", path);
 }
 
 /* ---- the backup ---- */
