@@ -16,14 +16,18 @@
     X(INVALID_REQUEST, "invalid_request", 400, false, LOG_DEBUG)                               \
     X(INVALID_BATCH, "invalid_batch", 400, false, LOG_DEBUG)                                   \
     X(INVALID_EVENTS, "invalid_events", 400, false, LOG_DEBUG)                                 \
+    X(INVALID_SOURCE_RETIREMENT, "invalid_source_retirement", 400, false, LOG_DEBUG)           \
     X(INVALID_SOURCE_LINEAGE, "invalid_source_lineage", 400, false, LOG_DEBUG)                 \
     X(INVALID_REPLAY_REQUEST, "invalid_replay_request", 400, false, LOG_DEBUG)                 \
     X(INVALID_STREAMS_REQUEST, "invalid_streams_request", 400, false, LOG_DEBUG)               \
     X(STREAM_ANCHOR_UNAVAILABLE, "stream_anchor_unavailable", 400, false, LOG_DEBUG)           \
     X(UNAUTHORIZED, "unauthorized", 401, false, LOG_DEBUG)                                     \
     X(NOT_FOUND, "not_found", 404, false, LOG_DEBUG)                                           \
+    X(SOURCE_NOT_FOUND, "source_not_found", 404, false, LOG_DEBUG)                             \
     X(METHOD_NOT_ALLOWED, "method_not_allowed", 405, false, LOG_DEBUG)                         \
     X(BATCH_ID_CONFLICT, "batch_id_conflict", 409, false, LOG_DEBUG)                           \
+    X(SOURCE_RETIRED, "source_retired", 409, false, LOG_DEBUG)                                 \
+    X(SOURCE_LINEAGE_CONFLICT, "source_lineage_conflict", 409, false, LOG_DEBUG)               \
     X(STREAM_FRONTIER_CONFLICT, "stream_frontier_conflict", 409, false, LOG_DEBUG)             \
     X(BODY_TOO_LARGE, "body_too_large", 413, false, LOG_DEBUG)                                 \
     X(UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", 415, false, LOG_DEBUG)                 \

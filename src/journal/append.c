@@ -47,10 +47,13 @@ static int begin_group(struct journal *j, struct err *e)
         j->tag = tag & EVENT_ID_TAG_MAX;
         j->group_number = 0;
     } else {
-        ensure(j->last_group < EVENT_ID_GROUP_MAX);
-        j->group_number = j->last_group + 1;
+        j->group_number = event_id_next_group(j->last_group);
     }
     uint64_t last = j->any_group ? j->last_ms : 0;
+    last += j->any_group && j->group_number == 0 ? 1 : 0;
+    if (last >= TIMEFMT_MS_END) {
+        return err_set(e, ERR_UNSUPPORTED, "the ids leave no room for one behind them");
+    }
     j->group_ms = now > last ? now : last;
     bool ahead = last > now + CLOCK_WARN_MS;
     if (ahead && !j->clock_warned) {
@@ -131,13 +134,14 @@ static int stage_event(struct journal *j, struct line *l, const struct journal_e
     return j->group.failed ? ERR_NO_MEMORY : 0;
 }
 
-/* Takes back everything staged: the index, the streams, the buffer. */
+/* Takes back everything staged: the index, the streams, retirements, the buffer. */
 static void drop_group(struct journal *j)
 {
     for (uint32_t i = 0; i < j->staged_count; i++) {
         index_remove(j->index, &j->staged[i]);
     }
     streams_undo(j->streams);
+    lifecycle_undo(j->lifecycle);
     buf_clear(&j->group);
     j->staged_count = 0;
     j->group_events = 0;
@@ -265,10 +269,17 @@ int journal_append(struct journal *j, const struct journal_batch *b, struct jour
                    1);
         return 0;
     }
-    if (b->has_precondition && check_precondition(j, b, r) != 0) {
+    if (journal_check_lifecycle(j, b, r) != 0 ||
+        (b->has_precondition && check_precondition(j, b, r) != 0)) {
         metric_add(METRIC_JOURNAL_CONFLICTS, 1);
         return 0;
     }
+    return journal_stage(j, b, fingerprint, r, e);
+}
+
+int journal_stage(struct journal *j, const struct journal_batch *b, const uint8_t fingerprint[16],
+                  struct journal_result *r, struct err *e)
+{
     char digest_hex[SHA256_HEX_LEN];
     hex_encode(digest_hex, b->digest, SHA256_LEN);
     struct line l = stage_template(j, b, digest_hex);
@@ -343,6 +354,7 @@ static void publish(struct journal *j)
         j->on_committed(j->on_committed_ctx, buf_slice(&j->group));
     }
     streams_keep(j->streams);
+    lifecycle_keep(j->lifecycle);
     j->batches_in_tail += j->staged_count;
     j->any_group = true;
     j->last_group = j->group_number;

@@ -20,7 +20,10 @@
 #include "journal/scan.h"
 #include "os/os.h"
 
+#define BEGIN      "{\"batch_digest\":\""
 #define REGION_MAX (UINT64_C(1) << 30)
+
+static const struct slice begin = {.ptr = BEGIN, .len = sizeof BEGIN - 1};
 
 static int shrunk(struct err *e)
 {
@@ -65,14 +68,16 @@ static bool judge(const struct uuid *last, const struct scan_batch *b, struct ev
 {
     struct event_id_parts p = event_id_split(&b->first_id);
     uint64_t next = 0;
+    uint64_t same = 0;
     if (last != NULL) {
         struct event_id_parts l = event_id_split(last);
         if (p.tag != l.tag) {
             return true;
         }
-        next = l.group + 1;
+        same = l.group;
+        next = event_id_next_group(same);
     }
-    if (p.group > next || p.group + 1 < next) {
+    if (p.group != next && p.group != same) {
         return true;
     }
     if (p.group == next && p.index == 0) {
@@ -86,17 +91,14 @@ static bool judge(const struct uuid *last, const struct scan_batch *b, struct ev
     return false;
 }
 
-/* False for what is no payload but the end of a larger one, or has a hole: canonical text holds no
- * control byte, and a value closes no bracket that it did not open. */
-static bool may_be_payload(struct slice payload)
+/* False for what is no payload but the end of a larger one, or that and more: a value closes no
+ * bracket that it did not open. */
+static bool is_one_value(struct slice payload)
 {
     size_t depth = 0;
     bool in_string = false;
     for (size_t i = 0; i < payload.len; i++) {
         char c = payload.ptr[i];
-        if ((unsigned char)c < 0x20) {
-            return false;
-        }
         if (in_string && c == '\\') {
             i++;
         } else if (c == '"') {
@@ -113,6 +115,17 @@ static bool may_be_payload(struct slice payload)
     return true;
 }
 
+/* The same, and false when it has a hole: canonical text holds no control byte. */
+static bool may_be_payload(struct slice payload)
+{
+    for (size_t i = 0; i < payload.len; i++) {
+        if ((unsigned char)payload.ptr[i] < 0x20) {
+            return false;
+        }
+    }
+    return is_one_value(payload);
+}
+
 /* Lines of one batch: no two batches have the same source and batch_id. */
 static bool same_batch(const struct line *a, const struct line *b)
 {
@@ -123,13 +136,12 @@ static bool same_batch(const struct line *a, const struct line *b)
 /* Looks for proven batches from the first invalid byte on. The one that begins there counts too: it
  * may be whole and only not follow what precedes it. The lines of a batch whose first line is gone
  * are passed over as lines of the same batch. */
-int damage_find(int fd, uint64_t bad, struct slice region, const struct uuid *last, bool *damaged,
-                struct err *e)
+static int find_own(int fd, uint64_t bad, struct slice region, const struct uuid *last,
+                    bool *damaged, struct err *e)
 {
     struct scan s;
     struct evidence ev = {0};
     struct line failed = {0}; /* of the last failed candidate */
-    const struct slice begin = SLICE("{\"batch_digest\":\"");
     const char *region_end = region.ptr + region.len;
     const char *lf = NULL; /* the first line end behind the candidate */
     int r = 0;
@@ -164,6 +176,99 @@ int damage_find(int fd, uint64_t bad, struct slice region, const struct uuid *la
     }
     scan_stop(&s);
     return r;
+}
+
+/* ---- another program's ---- */
+
+static bool is_ours(struct slice region, const struct damage_past *past)
+{
+    struct line l;
+    if (!line_parse_head(region, &l)) {
+        return past->closed ? past->origin == ORIGIN_OWN : true;
+    }
+    struct event_id_parts p = event_id_split(&l.id);
+    if (past->last == NULL) {
+        /* With tag 0 it may be a plain counter. */
+        return p.group == 0 && p.index == 0 && (p.tag != 0 || !past->closed);
+    }
+    struct event_id_parts before = event_id_split(past->last);
+    return p.tag == before.tag &&
+           (p.group == event_id_next_group(before.group) ||
+            (p.group == before.group && (past->origin == ORIGIN_OWN || !past->closed)));
+}
+
+/* What stands behind the last line end: a part of a line, and not a whole one whose line end is
+ * another byte now. */
+static bool may_be_torn(struct slice piece)
+{
+    struct line l;
+    size_t n = piece.len < begin.len ? piece.len : begin.len;
+    return memcmp(piece.ptr, begin.ptr, n) == 0 &&
+           (piece.len < 2 || !line_parse(slice_of(piece.ptr, piece.len - 1), &l));
+}
+
+/* Whole lines of a batch of which more should come: false when they have the digest already, so
+ * that it is batch_len that is wrong. */
+struct cut_batch {
+    struct line first;
+    uint32_t lines;
+    struct chain_digest digest;
+    struct buf scratch;
+};
+
+static bool more_lines(struct cut_batch *b, const struct line *l)
+{
+    if (b->lines == 0) {
+        b->first = *l;
+        chain_digest_start(&b->digest);
+    }
+    b->lines++;
+    return same_batch(&b->first, l) && b->first.batch_len == l->batch_len &&
+           b->lines < b->first.batch_len &&
+           chain_digest_event(&b->digest, &b->scratch, l->content_hash, l->kind, l->occurred_at,
+                              l->record_key, l->stream);
+}
+
+static bool has_digest(struct cut_batch *b)
+{
+    uint8_t want[SHA256_LEN];
+    uint8_t got[SHA256_LEN];
+    chain_digest_end(&b->digest, b->first.source, got);
+    return hex_decode(want, b->first.batch_digest, SHA256_LEN) &&
+           memcmp(want, got, SHA256_LEN) == 0;
+}
+
+/* True when the region is the beginning of one batch that is not whole. */
+static bool is_cut_batch(struct slice region)
+{
+    struct cut_batch b = {0};
+    struct line l;
+    bool ok = true;
+    while (ok && region.len > 0) {
+        const char *lf = memchr(region.ptr, '\n', region.len);
+        if (lf == NULL) {
+            ok = may_be_torn(region);
+            break;
+        }
+        size_t n = (size_t)(lf - region.ptr);
+        ok = line_parse(slice_of(region.ptr, n), &l) && is_one_value(l.payload) &&
+             more_lines(&b, &l);
+        region = slice_from(region, n + 1);
+    }
+    ok = ok && !b.scratch.failed && (b.lines == 0 || !has_digest(&b));
+    buf_free(&b.scratch);
+    return ok;
+}
+
+int damage_find(int fd, uint64_t bad, struct slice region, const struct damage_past *past,
+                bool *damaged, struct err *e)
+{
+    if (!is_ours(region, past)) {
+        *damaged = !is_cut_batch(region);
+        return 0;
+    }
+    *damaged = past->closed;
+    return past->closed ? 0 : find_own(fd, bad, region, past->last, damaged, e);
 }
 
 int damage_read(int fd, uint64_t from, uint64_t to, char **out, struct err *e)

@@ -32,5 +32,11 @@ struct event_id_parts {
 /* Ranges are ensured. */
 struct uuid event_id_make(struct event_id_parts p);
 struct event_id_parts event_id_split(const struct uuid *id);
+/* Behind the highest number, which only another program's ids can have brought us to, comes 0, in a
+ * later millisecond. */
+static inline uint64_t event_id_next_group(uint64_t group)
+{
+    return group == EVENT_ID_GROUP_MAX ? 0 : group + 1;
+}
 
 #endif

@@ -14,6 +14,8 @@
 #include "journal/index.h"
 #include "journal/journal.h"
 #include "journal/layout.h"
+#include "journal/lifecycle.h"
+#include "journal/origin.h"
 #include "journal/sealer.h"
 #include "journal/spare.h"
 #include "journal/streams.h"
@@ -59,6 +61,7 @@ struct journal {
     /* the writer */
     struct index *index;
     struct streams *streams;
+    struct lifecycle *lifecycle;
     struct spare spare;
     bool spare_running;
     uint64_t tail_capacity;  /* bytes of the tail file that are there and zero behind the data */
@@ -68,6 +71,8 @@ struct journal {
     uint16_t tag;
     uint64_t last_group, last_ms;
     bool clock_warned;
+    enum origin origin; /* behind the first origin_generations generations */
+    uint32_t origin_generations;
 
     /* the staged group */
     struct buf group;
@@ -108,9 +113,14 @@ void journal_refresh_metrics(struct journal *j);
 /* recover.c: proves the tail's content, sets frontier, keys and streams, and makes the file ready
  * for appends. ERR_CORRUPT: only proven content is published and nothing was changed on disk. */
 int journal_recover_tail(struct journal *j, int fd, struct err *e) MUST_CHECK;
-/* For scan_next: counts a proven line into the streams of j (ctx). */
+/* recover.c: whose the log before a generation is, as far as the names of those before it tell. */
+enum origin journal_origin(struct journal *j, uint32_t ordinal);
+/* For scan_next: counts a proven line into the streams of j (ctx), and notes a retirement.
+ * ERR_UNSUPPORTED: it is a retirement that the history before it does not allow. */
 struct line;
 int journal_count_line(void *ctx, const struct line *l);
+/* Fills *e, where nothing is in it yet, for a code of journal_count_line at that byte. */
+void journal_say_refused(int code, uint64_t offset, struct err *e);
 /* Fingerprint, offset and so on of a proven batch, into the index. */
 struct scan_batch;
 int journal_index_batch(struct journal *j, const struct scan_batch *b, uint32_t ordinal) MUST_CHECK;
@@ -128,6 +138,20 @@ void journal_generation_path(struct journal *j, const struct generation *g,
  * new, negative when that cannot be known. */
 int journal_lookup(struct journal *j, const struct journal_batch *b, const uint8_t fingerprint[16],
                    struct journal_result *r, struct err *e) MUST_CHECK;
+/* append.c: stages a batch that is decided: its key is new, and nothing is against it. *r is then
+ * COMMITTED. */
+int journal_stage(struct journal *j, const struct journal_batch *b, const uint8_t fingerprint[16],
+                  struct journal_result *r, struct err *e) MUST_CHECK;
+/* retire.c: 1 when the batch's source is retired, or its lineage marker does not hold (*r is then
+ * the outcome); 0 when neither. */
+int journal_check_lifecycle(struct journal *j, const struct journal_batch *b,
+                            struct journal_result *r);
+/* retire.c: notes a retirement that was read from the log. ERR_UNSUPPORTED: it cannot be one. */
+int journal_note_retirement(struct journal *j, const struct line *l) MUST_CHECK;
+/* retire.c: notes the retirements of a closed generation whose lines are not gone through; its row
+ * of the summary says that it has any. */
+int journal_load_retirements(struct journal *j, const struct generation *g,
+                             const struct index_summary *sum, struct err *e) MUST_CHECK;
 /* rotate.c: closes the tail (nothing is staged) and goes on in the spare, which will have room for
  * `need` bytes and one zero. */
 int journal_rotate(struct journal *j, uint64_t need, struct err *e) MUST_CHECK;

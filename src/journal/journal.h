@@ -52,13 +52,24 @@ struct journal_batch {
     struct slice precondition_stream; /* canonical JSON string with quotes */
     bool expect_none;                 /* expected_frontier: null */
     struct uuid expected_frontier;
+    bool has_marker;          /* events[0], or a misplaced one, is a lineage marker (lifecycle.h) */
+    const char *marker_flaw;  /* what is wrong with it, static; NULL: it names the two below */
+    struct slice predecessor; /* canonical JSON string with quotes */
+    struct uuid predecessor_frontier;
 };
 
 enum journal_outcome {
-    JOURNAL_COMMITTED,        /* staged; true once journal_commit returned 0 */
-    JOURNAL_DUPLICATE,        /* the original receipt is in the result */
-    JOURNAL_BATCH_CONFLICT,   /* same key, other digest: digest and events are the original's */
-    JOURNAL_FRONTIER_CONFLICT /* actual_* say what the stream's frontier is */
+    JOURNAL_COMMITTED,         /* staged; true once journal_commit returned 0 */
+    JOURNAL_DUPLICATE,         /* the original receipt is in the result */
+    JOURNAL_BATCH_CONFLICT,    /* same key, other digest: digest and events are the original's */
+    JOURNAL_FRONTIER_CONFLICT, /* actual_* say what the stream's frontier is */
+    JOURNAL_SOURCE_RETIRED,    /* retired says where */
+    JOURNAL_LINEAGE_INVALID,   /* the batch's marker_flaw */
+    JOURNAL_LINEAGE_CONFLICT,  /* actual_*: the predecessor's final frontier, none: not retired */
+    /* of journal_retire */
+    JOURNAL_RETIRED,         /* staged; true once journal_commit returned 0 */
+    JOURNAL_ALREADY_RETIRED, /* with the values of then */
+    JOURNAL_SOURCE_UNKNOWN   /* it has no event */
 };
 
 struct journal_result {
@@ -66,8 +77,9 @@ struct journal_result {
     uint8_t digest[SHA256_LEN];
     uint32_t events;
     struct uuid first_id, last_id;
-    bool actual_none; /* the stream has no committed event */
+    bool actual_none; /* the stream has no committed event; the predecessor is not retired */
     struct uuid actual_frontier;
+    struct uuid final_frontier, retirement_event_id; /* of a retired source */
 };
 
 /* The published frontier. */
@@ -106,6 +118,10 @@ int journal_close(struct journal *j, struct err *e);
  * first, then come again. ERR_NO_SPACE, ERR_WRITER_POISONED, ERR_NO_MEMORY, ERR_IO (a read of the
  * past failed: nothing is known, nothing was staged). */
 int journal_append(struct journal *j, const struct journal_batch *b, struct journal_result *r,
+                   struct err *e) MUST_CHECK;
+/* Stages the retirement of a source (a plain name as a canonical JSON string, not "system"): one
+ * event of source system. Answers and errors as journal_append. */
+int journal_retire(struct journal *j, struct slice source, struct journal_result *r,
                    struct err *e) MUST_CHECK;
 /* Makes the staged group durable and publishes it. With nothing staged: 0 at once, no system call.
  * On ERR_NO_SPACE the group is undone and may be appended again later; on ERR_WRITER_POISONED it is

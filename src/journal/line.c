@@ -197,26 +197,40 @@ static const char *find_foot(const char *from, const char *end)
     return NULL;
 }
 
+/* Up to the id; *rest is where the replayed rest begins. */
+static bool take_head(struct cut *c, struct line *l, const char **rest)
+{
+    if (!take(c, P_DIGEST) || !take_hex(c, &l->batch_digest) || !take(c, P_BATCH_ID)) {
+        return false;
+    }
+    const char *head = c->p - (P_BATCH_ID.len - 2); /* at `"batch_id":` */
+    if (!take_string(c, &l->batch_id)) {
+        return false;
+    }
+    l->replay_head = slice_of(head, (size_t)(c->p - head));
+    if (!take(c, P_BATCH_LEN) || !take_count(c, &l->batch_len)) {
+        return false;
+    }
+    *rest = c->p;
+    return take(c, P_CONTENT) && take_hex(c, &l->content_hash) && take(c, P_EVENT_HASH) &&
+           take_hex(c, &l->event_hash) && take(c, P_EVENT_ID) &&
+           take_fixed(c, UUID_TEXT_LEN, &l->event_id) && uuid7_parse(l->event_id, &l->id);
+}
+
+bool line_parse_head(struct slice text, struct line *l)
+{
+    struct cut c = {text.ptr, text.ptr + text.len};
+    const char *rest;
+    return take_head(&c, l, &rest);
+}
+
 bool line_parse(struct slice text, struct line *l)
 {
     struct cut c = {text.ptr, text.ptr + text.len};
-    if (!take(&c, P_DIGEST) || !take_hex(&c, &l->batch_digest) || !take(&c, P_BATCH_ID)) {
-        return false;
-    }
-    const char *head = c.p - (P_BATCH_ID.len - 2); /* at `"batch_id":` */
-    if (!take_string(&c, &l->batch_id)) {
-        return false;
-    }
-    l->replay_head = slice_of(head, (size_t)(c.p - head));
-    if (!take(&c, P_BATCH_LEN) || !take_count(&c, &l->batch_len)) {
-        return false;
-    }
-    const char *rest = c.p;
-    if (!take(&c, P_CONTENT) || !take_hex(&c, &l->content_hash) || !take(&c, P_EVENT_HASH) ||
-        !take_hex(&c, &l->event_hash) || !take(&c, P_EVENT_ID) ||
-        !take_fixed(&c, UUID_TEXT_LEN, &l->event_id) || !uuid7_parse(l->event_id, &l->id) ||
-        !take(&c, P_KIND) || !take_string(&c, &l->kind) || !take(&c, P_OBSERVED) ||
-        !take_fixed(&c, TIMEFMT_MS_LEN, &l->observed_at) || !take(&c, SLICE("\""))) {
+    const char *rest;
+    if (!take_head(&c, l, &rest) || !take(&c, P_KIND) || !take_string(&c, &l->kind) ||
+        !take(&c, P_OBSERVED) || !take_fixed(&c, TIMEFMT_MS_LEN, &l->observed_at) ||
+        !take(&c, SLICE("\""))) {
         return false;
     }
     l->occurred_at = (struct slice){0};

@@ -49,6 +49,9 @@ void line_put(struct buf *out, const struct line *l);
  * id and the shape of strings; the payload's inside is covered by content_hash and not looked at.
  * false: not such a line. */
 bool line_parse(struct slice text, struct line *l);
+/* The beginning of a line, up to and with its id, which may be all there is; as strict. Only
+ * batch_digest, batch_id, batch_len, content_hash, event_hash, event_id and id are set. */
+bool line_parse_head(struct slice text, struct line *l);
 /* What event_hash covers. Borrows from l. */
 struct chain_event line_envelope(const struct line *l);
 /* Appends the event as replayed: no framing members, no LF. */

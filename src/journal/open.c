@@ -233,6 +233,7 @@ static int rebuild(struct journal *j, struct generation *g, bool with_keys, stru
     log_line(LOG_INFO, "journal", "rebuilding the index of generation %u", g->ordinal);
     scan_start_file(&s, file, g->bytes, j->frontier.empty ? NULL : &j->frontier.last_id,
                     j->frontier.head);
+    s.origin = journal_origin(j, g->ordinal);
     while ((r = scan_next(&s, &b, journal_count_line, j, &why)) == 1) {
         streams_keep(j->streams);
         sum.batches++;
@@ -251,6 +252,7 @@ static int rebuild(struct journal *j, struct generation *g, bool with_keys, stru
                        g->ordinal, (unsigned long long)s.offset, why.text);
     } else if (r != 0) {
         *e = why;
+        journal_say_refused(r, s.offset, e);
     }
     g->events = s.events;
     uint64_t proven = s.offset;
@@ -308,8 +310,9 @@ static int load_generation(struct journal *j, struct generation *g, bool keys_kn
     j->frontier.last_id = g->last_id;
     j->frontier.events += sum.events;
     memcpy(j->frontier.head, sum.head, SHA256_LEN);
+    r = r == 0 ? journal_load_retirements(j, g, &sum, e) : err_set(e, r, "no memory for streams");
     index_summary_free(&sum);
-    return r == 0 ? 0 : err_set(e, r, "no memory for streams");
+    return r;
 }
 
 static int load_closed(struct journal *j, struct err *e)
@@ -394,6 +397,7 @@ static void free_journal(struct journal *j)
         index_close(j->index);
     }
     streams_free(j->streams);
+    lifecycle_free(j->lifecycle);
     for (uint32_t i = 0; i < j->generation_count; i++) {
         struct generation *g = j->generations[i];
         ensure(g->file == NULL || (g->tail && g->file->users == 1));
@@ -437,8 +441,10 @@ int journal_open(const char *dir, const struct journal_options *options, struct 
     j->frontier.empty = true;
     memcpy(j->frontier.head, chain_genesis, SHA256_LEN);
     j->streams = streams_new();
-    r = j->streams == NULL ? err_set(e, ERR_NO_MEMORY, "no memory for streams")
-                           : layout_make(&j->layout, dir, e);
+    j->lifecycle = lifecycle_new();
+    r = j->streams == NULL || j->lifecycle == NULL
+            ? err_set(e, ERR_NO_MEMORY, "no memory for streams")
+            : layout_make(&j->layout, dir, e);
     if (r == 0) {
         int made = os_mkdir_exist_ok(j->layout.root, 0700);
         r = made < 0 ? err_os(e, made, "make directory", j->layout.root) : 0;

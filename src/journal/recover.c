@@ -2,8 +2,8 @@
  *
  * The tail is read from the device and proven batch by batch. Behind the last proven batch there
  * must be zeros only. Otherwise the bytes there are either the last group, torn by a crash, or
- * damage: damage.h says how they are told apart, and a tail that was closed cleanly (no zero at its
- * end) has no torn group. With damage nothing is changed on disk, and what is proven is served.
+ * damage: damage.h says how they are told apart, also in a tail that another program wrote. With
+ * damage nothing is changed on disk, and what is proven is served.
  * Otherwise the group was torn: its bytes are copied to remnants/, the tail is truncated behind the
  * last proven batch, synced, filled with zeros again, synced.
  *
@@ -38,7 +38,9 @@ int journal_index_batch(struct journal *j, const struct scan_batch *b, uint32_t 
 int journal_count_line(void *ctx, const struct line *l)
 {
     struct journal *j = ctx;
-    return streams_add(j->streams, line_inner(l->source), line_inner(l->stream), &l->id);
+    int r = lifecycle_is_retirement(l) ? journal_note_retirement(j, l) : 0;
+    return r != 0 ? r
+                  : streams_add(j->streams, line_inner(l->source), line_inner(l->stream), &l->id);
 }
 
 /* Proves batches from the start until the data ends. 0: at s->offset there is no more; ERR_CORRUPT:
@@ -66,6 +68,21 @@ static int prove_all(struct journal *j, struct scan *s, struct err *e)
     }
     streams_undo(j->streams);
     return r;
+}
+
+enum origin journal_origin(struct journal *j, uint32_t ordinal)
+{
+    pthread_mutex_lock(&j->lock);
+    ensure(ordinal <= j->generation_count);
+    for (uint32_t i = j->origin_generations; i < ordinal; i++) {
+        const struct generation *g = j->generations[i];
+        const struct uuid *last = i > 0 ? &j->generations[i - 1]->last_id : NULL;
+        j->origin = origin_behind(j->origin, last, &g->first_id, true);
+        j->origin_generations = i + 1;
+    }
+    enum origin o = j->origin;
+    pthread_mutex_unlock(&j->lock);
+    return o;
 }
 
 /* Copies the torn bytes beside the journal. Its failure for want of space is no reason to refuse
@@ -113,20 +130,17 @@ static int save_remnant(struct journal *j, uint64_t bad, struct slice region, st
 }
 
 /* The bytes [bad, end) are invalid. Decides, and mends a torn tail. */
-static int mend(struct journal *j, int fd, uint64_t bad, uint64_t end, bool closed, const char *why,
-                struct err *e)
+static int mend(struct journal *j, int fd, uint64_t bad, uint64_t end,
+                const struct damage_past *past, const char *why, struct err *e)
 {
     char *bytes = NULL;
-    bool damaged = closed;
+    bool damaged = true;
     int r = damage_read(fd, bad, end, &bytes, e);
     if (r != 0) {
         return r;
     }
     struct slice region = slice_of(bytes, (size_t)(end - bad));
-    if (!closed) {
-        const struct uuid *last = j->frontier.empty ? NULL : &j->frontier.last_id;
-        r = damage_find(fd, bad, region, last, &damaged, e);
-    }
+    r = damage_find(fd, bad, region, past, &damaged, e);
     if (r == 0 && damaged) {
         r = err_set_at(e, ERR_CORRUPT, bad, "tail.ndjson is damaged at byte %llu: %s",
                        (unsigned long long)bad, why);
@@ -163,7 +177,7 @@ static void publish(struct journal *j, const struct scan *s)
         j->any_group = true;
         j->tag = p.tag;
         j->last_group = p.group;
-        j->last_ms = p.ms;
+        j->last_ms = p.ms > s->observed_ms ? p.ms : s->observed_ms;
     }
 }
 
@@ -205,16 +219,21 @@ int journal_recover_tail(struct journal *j, int fd, struct err *e)
     bool closed = st.size > 0 && last_byte != '\0';
     struct scan s;
     scan_start(&s, fd, st.size, j->frontier.empty ? NULL : &j->frontier.last_id, j->frontier.head);
+    s.origin = journal_origin(j, journal_tail(j)->ordinal);
     struct err why = {0};
     r = prove_all(j, &s, &why);
     if (r != 0 && r != ERR_CORRUPT) {
         *e = why;
+        journal_say_refused(r, s.offset, e);
         scan_stop(&s);
         return r;
     }
     publish(j, &s);
     const char *reason = r == ERR_CORRUPT ? s.why : "bytes behind the end of the data";
     uint64_t bad = s.offset;
+    const struct damage_past past = {.last = j->frontier.empty ? NULL : &j->frontier.last_id,
+                                     .origin = s.origin,
+                                     .closed = closed};
     scan_stop(&s);
     uint64_t end = bad;
     r = damage_data_end(fd, bad, st.size, &end, e);
@@ -223,7 +242,7 @@ int journal_recover_tail(struct journal *j, int fd, struct err *e)
     }
     uint64_t size = st.size;
     if (end > bad) {
-        r = mend(j, fd, bad, end, closed, reason, e);
+        r = mend(j, fd, bad, end, &past, reason, e);
         if (r != 0) {
             return r;
         }
@@ -232,7 +251,7 @@ int journal_recover_tail(struct journal *j, int fd, struct err *e)
     if (j->any_group && j->last_ms >= TIMEFMT_MS_END) {
         return err_set(e, ERR_UNSUPPORTED, "the last event id is of a time past the year 9999");
     }
-    if (j->any_group && j->last_group >= EVENT_ID_GROUP_MAX) {
+    if (j->any_group && j->last_group == EVENT_ID_GROUP_MAX && j->last_ms + 1 >= TIMEFMT_MS_END) {
         return err_set(e, ERR_UNSUPPORTED, "the last event id leaves no room for one behind it");
     }
     return pad(j, size, e);

@@ -9,15 +9,12 @@
 #include <stdlib.h>
 
 #include "base/ensure.h"
+#include "base/timefmt.h"
 #include "journal/chain.h"
 #include "journal/event_id.h"
 #include "journal/journal.h"
 
 #define SCAN_READ (256u << 10)
-/* Ids of another program carry random bits where ours have tag and group. Two neighbours share the
- * tag by chance once in 16,384; a group that falls, or jumps this far, is no journal of ours. */
-#define FOREIGN_GAP (UINT64_C(1) << 32)
-
 void scan_start(struct scan *s, int fd, uint64_t limit, const struct uuid *last_id,
                 const uint8_t head[SHA256_LEN])
 {
@@ -57,26 +54,8 @@ void scan_jump(struct scan *s, uint64_t offset)
 {
     s->offset = offset;
     s->has_last = false;
+    s->origin = ORIGIN_UNKNOWN;
     s->fault = SCAN_FAULT_NONE;
-}
-
-bool scan_follows(const struct uuid *last, const struct uuid *id)
-{
-    if (uuid_cmp(id, last) <= 0) {
-        return false;
-    }
-    struct event_id_parts a = event_id_split(last);
-    struct event_id_parts b = event_id_split(id);
-    if (a.tag != b.tag) {
-        return true;
-    }
-    if (b.group == a.group) {
-        return b.index == a.index + 1 && b.ms == a.ms;
-    }
-    if (b.group < a.group || b.group - a.group > FOREIGN_GAP) {
-        return true;
-    }
-    return b.group == a.group + 1 && b.index == 0;
 }
 
 static int fault(struct scan *s, struct err *e, enum scan_fault f, const char *why)
@@ -223,9 +202,20 @@ static int prove_line(struct scan *s, const struct line *l, uint8_t head[SHA256_
     return 0;
 }
 
+/* What is known of the origin behind the first line of a batch. */
+static enum origin origin_of(const struct scan *s, const struct line *first, uint64_t *observed_ms)
+{
+    bool known = timefmt_parse_ms(first->observed_at, observed_ms);
+    *observed_ms = known ? *observed_ms : 0;
+    return origin_behind(s->origin, s->has_last ? &s->last_id : NULL, &first->id,
+                         known && *observed_ms == event_id_split(&first->id).ms);
+}
+
 /* Parses the framed lines into s->lines and checks that they are one batch in order. */
 static int parse_batch(struct scan *s, size_t bytes, uint32_t count, struct err *e)
 {
+    enum origin origin = ORIGIN_UNKNOWN;
+    uint64_t observed_ms;
     int r = lines_reserve(s, count, e);
     if (r != 0) {
         return r;
@@ -241,8 +231,9 @@ static int parse_batch(struct scan *s, size_t bytes, uint32_t count, struct err 
         if (i > 0 && !same_frame(&s->lines[0], &s->lines[i])) {
             return fault(s, e, SCAN_FAULT_FRAMING, "a batch mixed with another");
         }
-        bool follows = i > 0 ? scan_follows(&s->lines[i - 1].id, &s->lines[i].id)
-                             : !s->has_last || scan_follows(&s->last_id, &s->lines[0].id);
+        origin = i == 0 ? origin_of(s, &s->lines[0], &observed_ms) : origin;
+        bool follows = i > 0 ? origin_follows(origin, &s->lines[i - 1].id, &s->lines[i].id)
+                             : !s->has_last || origin_follows(origin, &s->last_id, &s->lines[0].id);
         if (s->check_order && !follows) {
             return fault(s, e, SCAN_FAULT_ORDER,
                          "an event id that does not follow the one before it");
@@ -320,6 +311,7 @@ int scan_next(struct scan *s, struct scan_batch *b, scan_line_fn *fn, void *ctx,
     b->source = s->lines[0].source;
     b->batch_id = s->lines[0].batch_id;
     memcpy(s->head, head, SHA256_LEN);
+    s->origin = origin_of(s, &s->lines[0], &s->observed_ms);
     s->has_last = true;
     s->last_id = b->last_id;
     s->events += count;

@@ -1,6 +1,7 @@
 /* scan: walks a generation file batch by batch and proves each one: framing, content hashes, event
- * hashes, batch digest, order of ids, consecutive groups. Recovery, the rebuilding of the index and
- * verify all use it; nothing is believed that it has not passed. Memory: one batch. Blocks. */
+ * hashes, batch digest, order of ids, and in stretches of our own (origin.h) consecutive groups.
+ * Recovery, the rebuilding of the index and verify all use it; nothing is believed that it has not
+ * passed. Memory: one batch. Blocks. */
 #ifndef JOURNAL_SCAN_H
 #define JOURNAL_SCAN_H
 
@@ -13,6 +14,7 @@
 #include "base/uuid.h"
 #include "journal/bytes.h"
 #include "journal/line.h"
+#include "journal/origin.h"
 
 /* More than any legal batch occupies: 32 MiB of body that grows at most 5.3 times, and 10,000
  * envelopes. */
@@ -48,6 +50,8 @@ struct scan {
     bool framing_only; /* no hashes: for a second pass over what was proven */
     bool has_last;
     struct uuid last_id;      /* of the last proven event */
+    enum origin origin;       /* of what precedes; the caller may set it behind scan_start */
+    uint64_t observed_ms;     /* of the last proven batch */
     uint8_t head[SHA256_LEN]; /* chain head at last_id */
     uint64_t events;          /* proven by this scan */
     enum scan_fault fault;
@@ -78,9 +82,5 @@ int scan_next(struct scan *s, struct scan_batch *b, scan_line_fn *fn, void *ctx,
 const char *scan_batch_lines(const struct scan *s, const struct scan_batch *b);
 /* Puts a scan at another place of the same file, without knowledge of what precedes it. */
 void scan_jump(struct scan *s, uint64_t offset);
-/* Whether id may follow last: same group with the next index, or the next group with index 0, where
- * both carry the same tag; a higher id otherwise, and where they cannot be of one journal of
- * ours. */
-bool scan_follows(const struct uuid *last, const struct uuid *id);
 
 #endif

@@ -1,6 +1,7 @@
 /* An open-addressing table of pointers to entries. Entries are never removed: one that was undone
  * has no events and counts as absent until it gets some. Undo keeps, per entry touched in the span,
- * the state before its first change. */
+ * the state before its first change. Each source has one entry more, with an empty stream name and
+ * never an event, that begins the list of its pairs. */
 #include "journal/streams.h"
 
 #include <stdlib.h>
@@ -12,6 +13,7 @@ struct entry {
     struct stream_state total;
     struct stream_state active; /* in the active generation */
     uint64_t span;              /* undo span in which it was last saved */
+    struct entry *next;         /* another pair of the source; of a source's own entry the first */
     uint16_t source_len, stream_len;
     char text[];
 };
@@ -25,6 +27,7 @@ struct streams {
     struct entry **slots;
     size_t slot_count; /* a power of two */
     size_t used;
+    size_t pairs; /* of used: those that are no source's own */
     uint64_t span;
     struct saved *saved;
     size_t saved_count, saved_cap;
@@ -130,6 +133,33 @@ static int grow(struct streams *s)
     return 0;
 }
 
+/* The entry of a pair, or with an empty stream that of a source. NULL without memory. */
+static struct entry *lookup_or_make(struct streams *s, struct slice source, struct slice stream)
+{
+    uint64_t hash = pair_hash(source, stream);
+    struct entry *e = find(s, hash, source, stream);
+    if (e != NULL) {
+        return e;
+    }
+    ensure(source.len <= UINT16_MAX);
+    ensure(stream.len <= UINT16_MAX);
+    if (s->used * 2 >= s->slot_count && grow(s) != 0) {
+        return NULL;
+    }
+    e = calloc(1, sizeof *e + source.len + stream.len);
+    if (e == NULL) {
+        return NULL;
+    }
+    e->hash = hash;
+    e->source_len = (uint16_t)source.len;
+    e->stream_len = (uint16_t)stream.len;
+    memcpy(e->text, source.ptr, source.len);
+    memcpy(e->text + source.len, stream.ptr, stream.len);
+    place(s->slots, s->slot_count, e);
+    s->used++;
+    return e;
+}
+
 static int find_or_make(struct streams *s, struct slice source, struct slice stream,
                         struct entry **out)
 {
@@ -137,29 +167,36 @@ static int find_or_make(struct streams *s, struct slice source, struct slice str
         *out = s->last;
         return 0;
     }
-    uint64_t hash = pair_hash(source, stream);
-    struct entry *e = find(s, hash, source, stream);
+    struct entry *e = find(s, pair_hash(source, stream), source, stream);
     if (e == NULL) {
-        ensure(source.len <= UINT16_MAX);
-        ensure(stream.len <= UINT16_MAX);
-        if (s->used * 2 >= s->slot_count && grow(s) != 0) {
-            return ERR_NO_MEMORY;
-        }
-        e = calloc(1, sizeof *e + source.len + stream.len);
+        struct entry *own = lookup_or_make(s, source, (struct slice){.ptr = "", .len = 0});
+        e = own != NULL ? lookup_or_make(s, source, stream) : NULL;
         if (e == NULL) {
             return ERR_NO_MEMORY;
         }
-        e->hash = hash;
-        e->source_len = (uint16_t)source.len;
-        e->stream_len = (uint16_t)stream.len;
-        memcpy(e->text, source.ptr, source.len);
-        memcpy(e->text + source.len, stream.ptr, stream.len);
-        place(s->slots, s->slot_count, e);
-        s->used++;
+        if (e != own) { /* a line of another program's may have an empty name */
+            e->next = own->next;
+            own->next = e;
+        }
+        s->pairs++;
     }
     s->last = e;
     *out = e;
     return 0;
+}
+
+bool streams_source(const struct streams *s, struct slice source, struct uuid *last)
+{
+    struct slice none = {.ptr = "", .len = 0};
+    const struct entry *e = find(s, pair_hash(source, none), source, none);
+    bool any = false;
+    for (e = e != NULL ? e->next : NULL; e != NULL; e = e->next) {
+        if (e->total.events > 0 && (!any || uuid_cmp(&e->total.last_id, last) > 0)) {
+            *last = e->total.last_id;
+            any = true;
+        }
+    }
+    return any;
 }
 
 bool streams_get(const struct streams *s, struct slice source, struct slice stream,
@@ -280,5 +317,5 @@ int streams_rows(struct streams *s, struct index_stream **rows, uint32_t *count)
 
 uint64_t streams_count(const struct streams *s)
 {
-    return s->used;
+    return s->pairs;
 }

@@ -3,7 +3,8 @@
  *
  * One owner (the loop thread). Changes of a group can be taken back until they are kept. Texts are
  * the inner texts of canonical strings; names of sources and streams never need escapes, so inner
- * text and name are the same. Memory grows with the number of distinct pairs, not with events. */
+ * text and name are the same. Memory grows with the number of distinct pairs and sources, not with
+ * events. */
 #ifndef JOURNAL_STREAMS_H
 #define JOURNAL_STREAMS_H
 
@@ -28,6 +29,9 @@ void streams_free(struct streams *s);
 /* True and *out when the pair has an event (kept or not yet kept). */
 bool streams_get(const struct streams *s, struct slice source, struct slice stream,
                  struct stream_state *out);
+/* True and *last, the id of its last event in any stream, when the source has an event (kept or not
+ * yet kept). Takes time with the number of its streams. */
+bool streams_source(const struct streams *s, struct slice source, struct uuid *last);
 /* One more event of the pair, in the active generation. ERR_NO_MEMORY leaves everything as it was.
  */
 int streams_add(struct streams *s, struct slice source, struct slice stream,

@@ -20,6 +20,8 @@
 #define KEYS_MAX   (4u << 20)
 #define LIVE_TRIES 5
 
+uint32_t verify_sources_max = VERIFY_SOURCES_MAX;
+
 const char *verify_fault_name(enum verify_fault f)
 {
     static const char *const names[] = {
@@ -118,13 +120,31 @@ static void count_batch(struct verify *v, const struct scan *s, const struct sca
     }
 }
 
+static int note_line(void *ctx, const struct line *l)
+{
+    struct verify *v = ctx;
+    return verify_lifecycle_line(&v->lifecycle, l);
+}
+
+/* Reports what the rules of retirement and lineage have found in this file. */
+static void check_lifecycle(struct verify *v, const char *name)
+{
+    char id[UUID_TEXT_LEN];
+    char text[sizeof v->report->fault_text];
+    if (v->lifecycle.flaw != NULL) {
+        uuid_text(id, &v->lifecycle.flaw_id);
+        (void)snprintf(text, sizeof text, "event %.*s: %s", UUID_TEXT_LEN, id, v->lifecycle.flaw);
+        verify_fail(v, VERIFY_LIFECYCLE, name, false, 0, text);
+    }
+}
+
 /* Proves batches until the file's data ends or a batch is invalid; returns scan_next's last word.
  */
 static int walk(struct verify *v, struct scan *s, struct uuid *first, bool *any, struct err *e)
 {
     struct scan_batch b;
     int r;
-    while ((r = scan_next(s, &b, NULL, NULL, e)) == 1) {
+    while ((r = scan_next(s, &b, note_line, v, e)) == 1) {
         if (!*any) {
             *first = b.first_id;
             *any = true;
@@ -149,6 +169,7 @@ static void carry(struct verify *v, const struct scan *s)
         v->report->last_id = s->last_id;
     }
     memcpy(v->report->head, s->head, SHA256_LEN);
+    v->origin = s->origin;
 }
 
 /* What a generation must be beyond its batches: whole, and what its name says. */
@@ -195,9 +216,11 @@ static int check_closed(struct verify *v, struct layout_generation *g, struct er
     }
     scan_start_file(&s, file, g->bytes, v->report->empty ? NULL : &v->report->last_id,
                     v->report->head);
+    s.origin = v->origin;
     r = walk(v, &s, &first, &any, e);
     r = judge_closed(v, g, name, &s, r, any ? &first : NULL, e);
     carry(v, &s);
+    check_lifecycle(v, name);
     scan_stop(&s);
     if (g->sealed) {
         segment_walk_stop(&table);
@@ -227,15 +250,13 @@ static int look_behind(struct verify *v, const struct scan *s, bool *any, bool *
         return r;
     }
     *any = true;
-    if (end == st.size) {
-        *damaged = true; /* closed cleanly, so there is no torn group */
-        return 0;
-    }
+    const struct damage_past past = {
+        .last = s->has_last ? &s->last_id : NULL, .origin = s->origin, .closed = end == st.size};
     char *bytes = NULL;
     r = damage_read(v->tail_fd, s->offset, end, &bytes, e);
     if (r == 0) {
-        r = damage_find(v->tail_fd, s->offset, slice_of(bytes, (size_t)(end - s->offset)),
-                        s->has_last ? &s->last_id : NULL, damaged, e);
+        r = damage_find(v->tail_fd, s->offset, slice_of(bytes, (size_t)(end - s->offset)), &past,
+                        damaged, e);
     }
     free(bytes);
     return r;
@@ -246,7 +267,7 @@ static int scan_again(struct verify *v, struct scan *s, struct err *e)
 {
     struct scan_batch b;
     buf_clear(&s->window);
-    int r = scan_next(s, &b, NULL, NULL, e);
+    int r = scan_next(s, &b, note_line, v, e);
     if (r != 1) {
         return r == ERR_CORRUPT ? 0 : r;
     }
@@ -291,6 +312,7 @@ static int check_tail(struct verify *v, struct err *e)
     int r;
     scan_start(&s, v->tail_fd, v->tail_size, v->report->empty ? NULL : &v->report->last_id,
                v->report->head);
+    s.origin = v->origin;
     for (int i = 0;; i++) {
         r = walk(v, &s, &first, &any, e);
         if (r != 0 && r != ERR_CORRUPT) {
@@ -303,30 +325,35 @@ static int check_tail(struct verify *v, struct err *e)
     }
     v->tail_end = s.offset;
     carry(v, &s);
+    check_lifecycle(v, "journal/tail.ndjson");
     scan_stop(&s);
     return r < 0 ? r : 0;
 }
 
-/* The keys of what was proven, once more: framing only. */
-static int walk_keys(struct verify *v, const struct bytes_file *file, uint64_t bytes, struct err *e)
+/* Keys or sources of what was proven, once more: framing only. */
+static int walk_again(struct verify *v, bool keys, const struct bytes_file *file, uint64_t bytes,
+                      const char *name, struct err *e)
 {
     struct scan s;
     struct scan_batch b;
     int r;
     scan_start_file(&s, file, bytes, NULL, chain_genesis);
     s.framing_only = true;
-    while ((r = scan_next(&s, &b, NULL, NULL, e)) == 1) {
-        r = add_key(v, &b, e);
+    while ((r = scan_next(&s, &b, keys ? NULL : note_line, v, e)) == 1) {
+        r = keys ? add_key(v, &b, e) : 0;
         if (r != 0) {
             break;
         }
     }
     scan_stop(&s);
+    if (!keys && r == 0) {
+        check_lifecycle(v, name);
+    }
     return r;
 }
 
-/* Keys that did not fit the first pass, one range of keys a pass. */
-static int keys_again(struct verify *v, struct err *e)
+/* What did not fit the first pass, keys or sources, one range of them a pass. */
+static int again(struct verify *v, bool keys, struct err *e)
 {
     const struct bytes_file tail = {.fd = v->tail_fd};
     for (uint32_t i = 0; i < v->closed_count; i++) {
@@ -335,13 +362,13 @@ static int keys_again(struct verify *v, struct err *e)
         if (r != 0 || file == NULL) {
             return r;
         }
-        r = walk_keys(v, file, v->closed[i].bytes, e);
+        r = walk_again(v, keys, file, v->closed[i].bytes, "journal", e);
         bytes_file_close(file);
         if (r != 0) {
             return r;
         }
     }
-    return walk_keys(v, &tail, v->tail_end, e);
+    return walk_again(v, keys, &tail, v->tail_end, "journal/tail.ndjson", e);
 }
 
 static int check_all_keys(struct verify *v, struct err *e)
@@ -357,12 +384,32 @@ static int check_all_keys(struct verify *v, struct err *e)
         v->key_count = 0;
         v->key_low = (uint32_t)((p << 32) / passes);
         v->key_high = (uint32_t)((((p + 1) << 32) / passes) - 1);
-        int r = keys_again(v, e);
+        int r = again(v, true, e);
         if (r != 0) {
             return r;
         }
         ensure(v->key_count < KEYS_MAX);
         check_keys(v);
+    }
+    return 0;
+}
+
+/* More sources than fit: as many passes as make them fit. */
+static int check_all_sources(struct verify *v, struct err *e)
+{
+    for (uint64_t passes = 2; v->lifecycle.overflow && v->report->ok; passes *= 2) {
+        bool overflow = false;
+        ensure(passes <= UINT32_MAX);
+        for (uint64_t p = 0; p < passes && v->report->ok; p++) {
+            verify_lifecycle_start(&v->lifecycle, (uint32_t)((p << 32) / passes),
+                                   (uint32_t)((((p + 1) << 32) / passes) - 1));
+            int r = again(v, false, e);
+            if (r != 0) {
+                return r;
+            }
+            overflow = overflow || v->lifecycle.overflow;
+        }
+        v->lifecycle.overflow = overflow;
     }
     return 0;
 }
@@ -434,6 +481,9 @@ static int run(struct verify *v, struct err *e)
     if (r == 0 && v->report->ok) {
         r = check_all_keys(v, e);
     }
+    if (r == 0 && v->report->ok) {
+        r = check_all_sources(v, e);
+    }
     return r;
 }
 
@@ -458,11 +508,14 @@ int verify_journal_batches(const char *dir, verify_progress_fn *progress, void *
                        .batch_ctx = batch_ctx,
                        .tail_fd = -1,
                        .key_high = UINT32_MAX};
+    v.lifecycle.max = verify_sources_max;
+    verify_lifecycle_start(&v.lifecycle, 0, UINT32_MAX);
     int r = layout_make(&v.layout, dir, e);
     if (r == 0) {
         r = run(&v, e);
     }
     verify_forget_inventory(&v);
+    verify_lifecycle_free(&v.lifecycle);
     free(v.keys);
     if (r != 0) {
         verify_report_free(report);

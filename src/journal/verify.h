@@ -2,8 +2,9 @@
  * (spec/history.md section 11).
  *
  * Everything is read: framing, order, content and event hashes, batch digests, the names of closed
- * generations, that no batch key occurs twice; the chain head is computed over all of it. Memory is
- * bounded: 4 million batch keys at a time, further ones in further passes. */
+ * generations, that no batch key occurs twice, that retirements and lineage markers hold; the chain
+ * head is computed over all of it. Memory is bounded: 4 million batch keys and half a million
+ * sources at a time, further ones in further passes. */
 #ifndef JOURNAL_VERIFY_H
 #define JOURNAL_VERIFY_H
 
@@ -28,7 +29,8 @@
     X(BATCH, "batch_commitment_mismatch") \
     X(CONTENT, "content_hash_mismatch")   \
     X(EVENT, "event_hash_mismatch")       \
-    X(CHAIN, "chain_head_mismatch")
+    X(CHAIN, "chain_head_mismatch")       \
+    X(LIFECYCLE, "lifecycle_invalid")
 
 enum verify_fault {
 #define X(sym, name) VERIFY_##sym,

@@ -6,9 +6,11 @@
 #include "journal/bytes.h"
 #include "journal/inventory.h"
 #include "journal/layout.h"
+#include "journal/origin.h"
 #include "journal/scan.h"
 #include "journal/segment.h"
 #include "journal/verify.h"
+#include "journal/verify_lifecycle.h"
 
 struct key16 {
     uint8_t b[16];
@@ -29,9 +31,11 @@ struct verify {
     const char *table_name;
     int tail_fd; /* -1: none */
     uint64_t tail_size;
-    uint64_t tail_end; /* end of proven data */
+    uint64_t tail_end;  /* end of proven data */
+    enum origin origin; /* of what was walked */
     struct key16 *keys;
     uint64_t key_count, key_cap;
+    struct verify_lifecycle lifecycle;
     uint32_t key_low, key_high; /* only keys whose first four bytes are in [low, high] */
 };
 

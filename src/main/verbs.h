@@ -13,6 +13,7 @@
     X(replay, "print events in the order of the journal")               \
     X(follow, "print events as they are committed")                     \
     X(streams, "list the streams and where they stand")                 \
+    X(retire, "retire a source of the history for good")                \
     X(project, "create, list and show projects of the capture door")    \
     X(key, "create, list and revoke the keys of a project")             \
     X(query, "ask the delivered events of a project with SQL")          \

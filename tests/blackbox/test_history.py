@@ -433,7 +433,8 @@ def test_absent_media_type_is_taken_and_query_is_checked_first(server):
 def test_routing(server):
     assert server.get("/v1/nothing").json["error"] == "not_found"
     assert server.get("/v1/query").status == 404
-    assert server.request("POST", "/v1/sources/retire", "{}").status == 404
+    assert server.get("/v1/sources/retire").status == 405
+    assert server.request("POST", "/v1/sources", "{}").status == 404
     answer = server.request("DELETE", "/v1/events")
     assert answer.status == 405 and answer.json["error"] == "method_not_allowed"
     assert sorted(m.strip() for m in answer.headers["allow"].split(",")) == ["GET", "HEAD", "POST"]

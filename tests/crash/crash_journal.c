@@ -151,7 +151,7 @@ static bool verify_raw(struct steps *s)
     if (r != 0) {
         (void)snprintf(s->why, sizeof s->why, "%s: %s", err_name(r), e.text);
     } else {
-        (void)snprintf(s->why, sizeof s->why, "%s: %s", rep.fault_file, rep.fault_text);
+        (void)snprintf(s->why, sizeof s->why, "%.200s: %s", rep.fault_file, rep.fault_text);
         verify_report_free(&rep);
     }
     return ok ? true : say(s, "verify before recovery");

@@ -1,7 +1,7 @@
 /* Ledger and oracle; see the header. The oracle computes heads and hashes itself from the
  * lines that a reader gives, with the formulas of chain.c, whose own proof is
  * tests/unit/journal/test_chain.c with vectors made by another program. */
-#include "tests/lib/journal_kit.h"
+#include "tests/lib/journal_kit_internal.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,7 +14,6 @@
 #include "journal/line.h"
 #include "journal/read.h"
 #include "journal/scan.h"
-#include "tests/lib/journal_kit_internal.h"
 
 /* ---- the ledger ---- */
 
@@ -28,8 +27,7 @@ struct kit_entry *kit_find(struct kit_ledger *l, uint32_t number)
     return NULL;
 }
 
-static void lie(struct kit_ledger *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void lie(struct kit_ledger *l, const char *fmt, ...)
+void kit_lie(struct kit_ledger *l, const char *fmt, ...)
 {
     va_list ap;
     if (l->lie[0] != '\0') {
@@ -49,33 +47,34 @@ static bool same_ids(const struct kit_entry *en, const struct journal_result *r)
 static void note_answer(struct kit_ledger *l, const struct kit_batch *kb,
                         const struct journal_result *r)
 {
-    struct kit_entry *en = kit_find(l, kb->spec.number);
-    bool known = en != NULL && (en->state == KIT_ACKED || en->state == KIT_STAGED);
-    if (en == NULL) {
-        ensure(l->count < KIT_BATCHES_MAX);
-        en = &l->entries[l->count++];
-        *en = (struct kit_entry){.spec = kb->spec, .state = KIT_ABSENT};
+    bool known = kit_promised(kit_find(l, kb->spec.number));
+    struct kit_entry *en = kit_find_or_add(l, kb->spec);
+    if (kit_note_retired(l, kb->spec.number, r)) {
+        return;
     }
     if (r->events != kb->spec.count || memcmp(r->digest, kb->batch.digest, SHA256_LEN) != 0) {
-        lie(l, "the receipt of batch %u has another digest or count", kb->spec.number);
+        kit_lie(l, "the receipt of batch %u has another digest or count", kb->spec.number);
     }
     if (r->outcome == JOURNAL_COMMITTED && known) {
-        lie(l, "batch %u was taken a second time", kb->spec.number);
+        kit_lie(l, "batch %u was taken a second time", kb->spec.number);
     } else if (r->outcome == JOURNAL_COMMITTED) {
         en->state = KIT_STAGED;
         en->first_id = r->first_id;
         en->last_id = r->last_id;
     } else if (r->outcome != JOURNAL_DUPLICATE) {
-        lie(l, "batch %u is said to conflict", kb->spec.number);
+        kit_lie(l, "batch %u is said to conflict", kb->spec.number);
     } else if (en->state == KIT_ABSENT) {
-        lie(l, "batch %u is said to be a duplicate and must be absent", kb->spec.number);
+        kit_lie(l, "batch %u is said to be a duplicate and must be absent", kb->spec.number);
     } else if (!same_ids(en, r)) {
-        lie(l, "the receipt of batch %u changed", kb->spec.number);
+        kit_lie(l, "the receipt of batch %u changed", kb->spec.number);
     }
 }
 
 int kit_append(struct journal *j, struct kit_ledger *l, struct kit_spec spec, struct err *e)
 {
+    if (spec.number >= KIT_RETIREMENT) {
+        return kit_retire(j, l, spec.number - KIT_RETIREMENT, e);
+    }
     struct kit_known *k = kit_known_batch(spec);
     struct journal_result result;
     int r = journal_append(j, &k->kb.batch, &result, e);
@@ -139,6 +138,7 @@ struct walk {
     uint8_t head[SHA256_LEN];
     uint64_t events;
     uint32_t frontiers_met;
+    struct kit_sources sources;
     struct buf scratch;
 };
 
@@ -155,11 +155,13 @@ static bool no(char why[KIT_WHY], const char *fmt, ...)
 static bool begin_batch(struct walk *w, const struct line *l)
 {
     unsigned number;
-    char id[32];
+    char id[96];
     ensure(l->batch_id.len < sizeof id);
     memcpy(id, l->batch_id.ptr, l->batch_id.len);
     id[l->batch_id.len] = '\0';
-    if (sscanf(id, "\"b-%u\"", &number) != 1) {
+    if (sscanf(id, "\"groundhog/retire/src-%u/", &number) == 1) {
+        number += KIT_RETIREMENT;
+    } else if (sscanf(id, "\"b-%u\"", &number) != 1) {
         return no(w->why, "an unknown batch %s", id);
     }
     w->entry = kit_find(w->ledger, number);
@@ -174,7 +176,8 @@ static bool begin_batch(struct walk *w, const struct line *l)
     }
     w->entry->seen = true;
     w->next = 0;
-    w->batch = kit_known_batch(w->entry->spec);
+    w->batch =
+        number >= KIT_RETIREMENT ? kit_known_retirement(w->entry) : kit_known_batch(w->entry->spec);
     return true;
 }
 
@@ -202,7 +205,7 @@ static bool walk_chain(struct walk *w, const struct line *l, const struct journa
         return no(w->why, "event hash of event %llu", (unsigned long long)w->events);
     }
     chain_step(w->head, got);
-    if (w->has_last && !scan_follows(&w->last_id, &l->id)) {
+    if (w->has_last && !origin_follows(ORIGIN_OWN, &w->last_id, &l->id)) {
         return no(w->why, "the id of event %llu does not follow", (unsigned long long)w->events);
     }
     if (w->events > 0 && memcmp(w->observed_at, l->observed_at.ptr, 24) > 0) {
@@ -256,7 +259,7 @@ static bool walk_line(struct walk *w, const struct line *l)
         return no(w->why, "batch %u is not at the ids of its receipt", number);
     }
     w->next++;
-    if (!walk_chain(w, l, ev)) {
+    if (!kit_walk_source(&w->sources, w->entry, l, w->why) || !walk_chain(w, l, ev)) {
         return false;
     }
     if (last) {

@@ -6,6 +6,7 @@
  *   - an acknowledged batch is there, once, byte for byte, at the ids of its receipt;
  *   - a batch in doubt (staged, or of a group whose commit failed) is absent or there as a whole;
  *   - a refused or undone batch is absent;
+ *   - a retirement names the last event of its source before it, and none comes behind it;
  *   - ids rise, groups are consecutive, observed_at never falls, hashes and chain hold, and every
  *     head that was ever published is the head at its event.
  * Everything goes through os/os.h, so the same steps run on the kernel and on the model disk. */
@@ -29,6 +30,10 @@
 struct kit_spec {
     uint32_t number, count, payload_bytes;
 };
+
+/* The retirement of "src-N" has number KIT_RETIREMENT + N, count 1 and no payload of its own. */
+#define KIT_RETIREMENT (1u << 20)
+#define KIT_SOURCES    2
 
 struct kit_batch {
     struct kit_spec spec;
@@ -56,6 +61,7 @@ struct kit_entry {
     struct kit_spec spec;
     enum kit_state state;
     struct uuid first_id, last_id; /* of the receipt; of DOUBT: where it would be */
+    struct uuid final_frontier;    /* of a retirement */
     bool seen;                     /* the oracle met it in the last walk */
 };
 
@@ -72,6 +78,9 @@ struct kit_entry *kit_find(struct kit_ledger *l, uint32_t number);
 /* Appends, committing first when the group is full. 0: staged, or answered as a duplicate (then
  * the receipt must be the ledger's). Negative: the journal's error, written down. */
 int kit_append(struct journal *j, struct kit_ledger *l, struct kit_spec spec, struct err *e);
+/* Retires source "src-N". 0: staged, or answered as done before (with the ledger's values), or the
+ * source has no event. */
+int kit_retire(struct journal *j, struct kit_ledger *l, uint32_t n, struct err *e);
 /* Commits and moves STAGED on. */
 int kit_commit(struct journal *j, struct kit_ledger *l, struct err *e);
 /* Append and commit. */

@@ -76,6 +76,14 @@ static void commit(struct scenario_run *run)
     }
 }
 
+static void retire(struct scenario_run *run, uint32_t n)
+{
+    struct err e;
+    if (run->j != NULL) {
+        react(run, kit_retire(run->j, &run->ledger, n, &e));
+    }
+}
+
 static void put(struct scenario_run *run, uint32_t number, uint32_t count, uint32_t payload)
 {
     stage(run, number, count, payload);
@@ -391,6 +399,36 @@ static void run_seal(struct scenario_run *run)
     end(run);
 }
 
+/* Sources are retired: alone, in a group with what comes before and behind, with a repeat in the
+ * same group; and what the next process knows of it, from the tail and from a closed generation. */
+static void run_retire(struct scenario_run *run)
+{
+    begin(run);
+    put(run, 1, 1, between(run, 1, 900));
+    put(run, 2, 1, between(run, 1, 900));
+    stage(run, 4, between(run, 1, 2), between(run, 1, 400));
+    retire(run, 0);
+    stage(run, 6, 1, 100); /* too late */
+    retire(run, 0);
+    stage(run, 3, 1, between(run, 1, 400));
+    commit(run);
+    again(run, 4);
+    put(run, 8, 1, 100);
+    end(run);
+    begin(run);
+    put(run, 10, 1, 100);
+    put(run, 5, 2, between(run, 30000, 33000)); /* and the generation is full */
+    put(run, 7, 1, between(run, 1, 900));
+    end(run);
+    begin(run);
+    put(run, 12, 1, 100);
+    retire(run, 1);
+    commit(run);
+    retire(run, 0);
+    put(run, 9, 1, 100);
+    end(run);
+}
+
 const struct scenario scenarios[] = {
     {"singles", run_singles, NULL, NULL, 8, 64},
     {"groups", run_groups, NULL, NULL, 10, 512},
@@ -404,6 +442,7 @@ const struct scenario scenarios[] = {
     {"nospare", run_nospare, NULL, nospare_on_call, 8, 64},
     {"merge", run_merge, NULL, NULL, 6, 12},
     {"seal", run_seal, NULL, NULL, 8, 24},
+    {"retire", run_retire, NULL, NULL, 8, 64},
 };
 const unsigned scenario_count = sizeof scenarios / sizeof *scenarios;
 

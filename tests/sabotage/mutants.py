@@ -50,6 +50,11 @@ SUITES = {
     "append": unit("journal/test_append"),
     "verify": unit("journal/test_verify"),
     "rot": (["build/crash/crash_rot"], ["build/crash/crash_rot", "--step", "113", "--whole", "40"], r"^VIOLATION|ensure"),
+    "retire": unit("journal/test_retire"),
+    "foreign": unit("journal/test_foreign"),
+    "retire order": pytest("tests/blackbox/test_retire.py", "-k", "within_one_group or if_the_sync_fails"),
+    "lineage": pytest("tests/blackbox/test_retire.py", "-k", "conflicts_of_lineage"),
+    "story": pytest("tests/blackbox/test_retire.py", "-k", "verify_finds"),
     "os": unit("os/test_os"),
     "order": pytest("tests/blackbox/test_strace.py", "-k", "answer_leaves or refusals_of_the_writer"),
     "sync fails": pytest("tests/blackbox/test_strace.py", "-k", "(R7 or L47_one or failed_write) and not EDQUOT and not EROFS"),
@@ -119,6 +124,7 @@ ROTATE = "src/journal/rotate.c"
 SPARE = "src/journal/spare.c"
 OPEN = "src/journal/open.c"
 RECOVER = "src/journal/recover.c"
+RETIRED = "src/journal/retire.c"
 SCAN = "src/journal/scan.c"
 DOOR = "src/door/history/append.c"
 TURN = "src/store/turn.c"
@@ -243,7 +249,7 @@ MUTANTS = [
      [(COMMIT, "        index_remove(j->index, &j->staged[i]);\n", "        (void)j->staged[i];\n")],
      ["no space", "faults"]),
     ("undone-streams-stay", "a stream's frontier names an event that was turned away",
-     [(COMMIT, "    streams_undo(j->streams);\n    buf_clear(&j->group);", "    streams_keep(j->streams);\n    buf_clear(&j->group);")],
+     [(COMMIT, "    streams_undo(j->streams);\n    lifecycle_undo(", "    streams_keep(j->streams);\n    lifecycle_undo(")],
      ["no space"]),
     # ---- rotation ----
     ("no-sync-of-the-closed-tail", "a closed generation's trim is not synced before its rename",
@@ -329,6 +335,34 @@ MUTANTS = [
      [("src/journal/lookup.c", "    res->outcome = memcmp(res->digest, lk->batch->digest, SHA256_LEN) == 0 ? JOURNAL_DUPLICATE",
        "    res->outcome = lk->batch != NULL ? JOURNAL_DUPLICATE")],
      ["append", "history"]),
+    # ---- retirement and lineage ----
+    ("retired-source-takes-events", "a retired source is not refused",
+     [(RETIRED, "    if (own != NULL) {\n        r->outcome = JOURNAL_SOURCE_RETIRED;",
+       "    if (own != NULL && b->count == 0) {\n        r->outcome = JOURNAL_SOURCE_RETIRED;")],
+     ["retire"]),
+    ("retirement-told-before-sync", "a retirement is answered while its group is not durable",
+     [(DOOR, "    h->waiting[h->waiting_count++] = (struct waiting){req, result};\n",
+       "    if (result.outcome == JOURNAL_RETIRED || result.outcome == JOURNAL_ALREADY_RETIRED) {\n"
+       "        history_answer_lifecycle(h, req, &result);\n        return;\n    }\n"
+       "    h->waiting[h->waiting_count++] = (struct waiting){req, result};\n")],
+     ["retire order"]),
+    ("lineage-conflict-ignored", "a successor may name any predecessor and frontier",
+     [(RETIRED, "    r->outcome = JOURNAL_LINEAGE_CONFLICT;\n", "    if (p == NULL || p != NULL) {\n        return 0;\n    }\n"
+       "    r->outcome = JOURNAL_LINEAGE_CONFLICT;\n")],
+     ["lineage"]),
+    ("retirement-outlives-its-group", "a retirement whose group was undone is still believed",
+     [(COMMIT, "    lifecycle_undo(j->lifecycle);\n", "")],
+     ["retire"]),
+    ("retirements-not-read-at-a-start", "what closed generations say of retired sources is forgotten",
+     [(RETIRED, "            return read_retirements(j, g, row, e);", "            return row->events == 0 ? read_retirements(j, g, row, e) : 0;")],
+     ["retire"]),
+    ("story-not-verified", "verify does not look at retirements and markers",
+     [("src/journal/verify.c", "    return verify_lifecycle_line(&v->lifecycle, l);",
+       "    return l == NULL ? verify_lifecycle_line(&v->lifecycle, l) : 0;")],
+     ["story"]),
+    ("foreign-whole-batch-is-torn", "another program's whole batch with a wrong batch_len is cut off",
+     [("src/journal/damage.c", " && (b.lines == 0 || !has_digest(&b));", " && (b.lines == 0 || has_digest(&b) || true);")],
+     ["foreign"]),
     # ---- the queue's commit ----
     ("queue-answer-before-the-commit", "events are acknowledged before they are committed",
      [(TURN, "        r = commit(s, before, &why);\n", "        tell(s, 0, NULL);\n        r = commit(s, before, &why);\n")],

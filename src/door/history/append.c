@@ -2,7 +2,7 @@
  *
  * Order of checks (spec/history.md section 5): the front has done 401, 404, 405; on_head does the
  * query string, then the media type; the front admits and bounds the body; then parse.c; then the
- * writer stage in the journal: duplicate, conflict, precondition, commit.
+ * writer stage in the journal: duplicate, conflict, retired source, lineage, precondition, commit.
  *
  * Every writer-stage outcome waits in `waiting` for journal_commit. When that fails, all of them
  * get the failure: a duplicate or a conflict may have been decided against a batch of the very
@@ -15,11 +15,6 @@
 #include "base/log.h"
 #include "door/history/internal.h"
 #include "json/write.h"
-
-#define INLINE_BODY_MAX (64u << 10)
-#define CANONICAL_SLACK (64u << 10)
-/* A number of 4 bytes can become one of 21 ("1e20"): 5.25 times. */
-#define CANONICAL_GROWTH 6
 
 static bool iequal(struct slice s, const char *lower)
 {
@@ -76,8 +71,7 @@ static void answer_no_space(struct http_request *req)
                       (struct slice){0});
 }
 
-/* What a failure of the journal means for the client. */
-static void answer_failure(struct http_request *req, int code)
+void history_answer_failure(struct http_request *req, int code)
 {
     switch (code) {
     case ERR_NO_SPACE:
@@ -133,19 +127,11 @@ static void answer_receipt(struct history *h, struct http_request *req,
     http_answer(req, 200, "application/json", buf_slice(b));
 }
 
-/* Conflicts name what the request named: kept in the request's arena by stage(). */
-struct named {
-    struct slice source, batch_id, stream; /* canonical strings with quotes */
-    bool expect_none;
-    struct uuid expected;
-};
-
-/* A conflict with its context; a context that was cut off is no JSON. */
-static void answer_context(struct http_request *req, int code, const char *text,
-                           const struct buf *context)
+void history_answer_context(struct http_request *req, int code, const char *text,
+                            const struct buf *context)
 {
     if (context->failed) {
-        answer_failure(req, ERR_NO_MEMORY);
+        history_answer_failure(req, ERR_NO_MEMORY);
         return;
     }
     http_answer_error(req, code, text, buf_slice(context));
@@ -157,6 +143,10 @@ static void answer_conflict(struct history *h, struct http_request *req,
     const struct named *n = http_user(req);
     struct buf *b = &h->text;
     ensure(n != NULL);
+    if (r->outcome != JOURNAL_BATCH_CONFLICT && r->outcome != JOURNAL_FRONTIER_CONFLICT) {
+        history_answer_lifecycle(h, req, r);
+        return;
+    }
     buf_clear(b);
     buf_put_cstr(b, "\"source\":");
     buf_put_slice(b, n->source);
@@ -167,8 +157,9 @@ static void answer_conflict(struct history *h, struct http_request *req,
         buf_put_u64(b, r->events);
         buf_put_char(b, ',');
         put_digest(b, r->digest);
-        answer_context(req, ERR_BATCH_ID_CONFLICT,
-                       "this batch_id was committed with other content; nothing was stored", b);
+        history_answer_context(req, ERR_BATCH_ID_CONFLICT,
+                               "this batch_id was committed with other content; nothing was stored",
+                               b);
         return;
     }
     buf_put_cstr(b, ",\"stream\":");
@@ -177,8 +168,8 @@ static void answer_conflict(struct history *h, struct http_request *req,
     history_put_id(b, "expected_frontier", n->expect_none, &n->expected);
     buf_put_char(b, ',');
     history_put_id(b, "actual_frontier", r->actual_none, &r->actual_frontier);
-    answer_context(req, ERR_STREAM_FRONTIER_CONFLICT,
-                   "the stream's frontier is not the expected one; nothing was stored", b);
+    history_answer_context(req, ERR_STREAM_FRONTIER_CONFLICT,
+                           "the stream's frontier is not the expected one; nothing was stored", b);
 }
 
 static void release(struct history *h, int code)
@@ -186,7 +177,7 @@ static void release(struct history *h, int code)
     for (size_t i = 0; i < h->waiting_count; i++) {
         struct waiting *w = &h->waiting[i];
         if (code != 0) {
-            answer_failure(w->req, code);
+            history_answer_failure(w->req, code);
         } else if (w->result.outcome == JOURNAL_COMMITTED ||
                    w->result.outcome == JOURNAL_DUPLICATE) {
             answer_receipt(h, w->req, &w->result);
@@ -249,20 +240,28 @@ static struct slice keep(struct arena *a, struct slice s)
     return p == NULL ? (struct slice){0} : slice_of(p, s.len);
 }
 
-static bool remember_names(struct http_request *req, const struct journal_batch *b)
+static bool remember_names(struct http_request *req, const struct journal_batch *b,
+                           struct slice retired)
 {
+    static const struct journal_batch none;
+    struct slice empty = SLICE("\"\"");
     struct arena *a = http_arena(req);
     struct named *n = arena_calloc(a, 1, sizeof *n);
     if (n == NULL) {
         return false;
     }
-    n->source = keep(a, b->source);
-    n->batch_id = keep(a, b->batch_id);
-    n->stream = b->has_precondition ? keep(a, b->precondition_stream) : SLICE("\"\"");
+    n->source = keep(a, b != NULL ? b->source : retired);
+    b = b != NULL ? b : &none;
+    n->batch_id = b->batch_id.ptr != NULL ? keep(a, b->batch_id) : empty;
+    n->stream = b->has_precondition ? keep(a, b->precondition_stream) : empty;
+    n->predecessor = b->predecessor.ptr != NULL ? keep(a, b->predecessor) : empty;
+    n->flaw = b->marker_flaw;
     n->expect_none = b->expect_none;
     n->expected = b->expected_frontier;
+    n->predecessor_frontier = b->predecessor_frontier;
     http_set_user(req, n);
-    return n->source.ptr != NULL && n->batch_id.ptr != NULL && n->stream.ptr != NULL;
+    return n->source.ptr != NULL && n->batch_id.ptr != NULL && n->stream.ptr != NULL &&
+           n->predecessor.ptr != NULL;
 }
 
 /* Room for one more waiting request, before anything is staged for it. */
@@ -281,30 +280,37 @@ static bool waiting_reserve(struct history *h)
     return true;
 }
 
-static void stage(struct history *h, struct http_request *req, const struct journal_batch *b)
+static int decide(struct history *h, const struct journal_batch *b, struct slice retired,
+                  struct journal_result *result, struct err *e)
+{
+    return b != NULL ? journal_append(h->journal, b, result, e)
+                     : journal_retire(h->journal, retired, result, e);
+}
+
+void history_stage(struct history *h, struct http_request *req, const struct journal_batch *b,
+                   struct slice retired)
 {
     struct err e = {0};
     struct journal_result result;
     if (!waiting_reserve(h)) {
-        answer_failure(req, ERR_NO_MEMORY);
+        history_answer_failure(req, ERR_NO_MEMORY);
         return;
     }
-    int r = journal_append(h->journal, b, &result, &e);
+    int r = decide(h, b, retired, &result, &e);
     if (r == ERR_GROUP_FULL) {
         commit(h);
-        r = journal_append(h->journal, b, &result, &e);
+        r = decide(h, b, retired, &result, &e);
         ensure(r != ERR_GROUP_FULL);
     }
-    if (r == 0 &&
-        (result.outcome == JOURNAL_BATCH_CONFLICT || result.outcome == JOURNAL_FRONTIER_CONFLICT) &&
-        !remember_names(req, b)) {
-        r = ERR_NO_MEMORY;
+    bool receipt = result.outcome == JOURNAL_COMMITTED || result.outcome == JOURNAL_DUPLICATE;
+    if (r == 0 && !receipt && !remember_names(req, b, retired)) {
+        r = ERR_NO_MEMORY; /* a retirement that was staged goes its way: asked again, it is told */
     }
     if (r != 0) {
         if (r != ERR_NO_SPACE && r != ERR_WRITER_POISONED) {
             log_line(LOG_ERROR, "history", "append failed: %s", e.text);
         }
-        answer_failure(req, r);
+        history_answer_failure(req, r);
         return;
     }
     h->waiting[h->waiting_count++] = (struct waiting){req, result};
@@ -312,12 +318,10 @@ static void stage(struct history *h, struct http_request *req, const struct jour
 
 /* ---- bodies ---- */
 
-static void answer_refused(struct history *h, struct http_request *req, const struct err *e,
-                           const struct buf *extra)
+void history_answer_refused(struct http_request *req, const struct err *e, const struct buf *extra)
 {
-    (void)h;
     if (e->code == ERR_NO_MEMORY || extra->failed) {
-        answer_failure(req, ERR_NO_MEMORY);
+        history_answer_failure(req, ERR_NO_MEMORY);
         return;
     }
     http_answer_error(req, e->code, e->text, buf_slice(extra));
@@ -371,9 +375,9 @@ static void large_done(void *ctx, struct http_request *req)
         }
     }
     if (lg->code == 0) {
-        stage(lg->h, req, &lg->batch);
+        history_stage(lg->h, req, &lg->batch, (struct slice){0});
     } else {
-        answer_refused(lg->h, req, &lg->e, &lg->extra);
+        history_answer_refused(req, &lg->e, &lg->extra);
     }
     large_free(lg);
 }
@@ -382,7 +386,7 @@ static void start_large(struct history *h, struct http_request *req)
 {
     struct large *lg = calloc(1, sizeof *lg);
     if (lg == NULL) {
-        answer_failure(req, ERR_NO_MEMORY);
+        history_answer_failure(req, ERR_NO_MEMORY);
         return;
     }
     lg->h = h;
@@ -408,9 +412,9 @@ void history_append_request(void *ctx, struct http_request *req)
     int r = parse_batch(h->parse, body, body.len * CANONICAL_GROWTH + CANONICAL_SLACK, &batch,
                         &h->extra, &e);
     if (r != 0) {
-        answer_refused(h, req, &e, &h->extra);
+        history_answer_refused(req, &e, &h->extra);
     } else {
-        stage(h, req, &batch);
+        history_stage(h, req, &batch, (struct slice){0});
     }
     parse_trim(h->parse);
 }

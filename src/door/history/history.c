@@ -86,6 +86,14 @@ void history_routes(struct history *h, struct http_route *out)
                                  .shape = HTTP_SHAPE_HISTORY,
                                  .on_request = history_head_request,
                                  .ctx = h};
+    out[3] = (struct http_route){.path = "/v1/sources/retire",
+                                 .methods = HTTP_POST,
+                                 .auth = HTTP_AUTH_TOKEN,
+                                 .shape = HTTP_SHAPE_HISTORY,
+                                 .body_max_bytes = HISTORY_RETIRE_MAX,
+                                 .on_head = history_append_head,
+                                 .on_request = history_retire_request,
+                                 .ctx = h};
 }
 
 void history_stopping(struct history *h)

@@ -1,4 +1,5 @@
-/* history: the history door, `/v1/events`, `/v1/streams` and `/v1/head` (spec/history.md).
+/* history: the history door, `/v1/events`, `/v1/streams`, `/v1/head` and `/v1/sources/retire`
+ * (spec/history.md).
  *
  * Appends: a body is screened, canonicalized and validated whole (parse.h), on the loop thread when
  * it is small, on a worker when it is large; then the loop thread stages it in the journal. All
@@ -15,7 +16,8 @@
 #include "journal/journal.h"
 
 #define HISTORY_BODY_MAX   (32u << 20)
-#define HISTORY_ROUTES     3
+#define HISTORY_RETIRE_MAX (1u << 20) /* body of a retirement */
+#define HISTORY_ROUTES     4
 #define HISTORY_READS_KEPT 8 /* of replays_max, for the Unix socket */
 
 struct ed25519_key;

@@ -53,8 +53,35 @@ struct history {
     struct followers followers;
 };
 
+/* Up to this a body is parsed on the loop; the canonical form is at most GROWTH times the body: a
+ * number of 4 bytes can become one of 21 ("1e20"), 5.25 times. */
+#define INLINE_BODY_MAX  (64u << 10)
+#define CANONICAL_SLACK  (64u << 10)
+#define CANONICAL_GROWTH 6
+
+/* Refusals name what the request named: kept in the request's arena while it waits. Canonical
+ * strings with quotes. */
+struct named {
+    struct slice source, batch_id, stream, predecessor;
+    const char *flaw; /* of a lineage marker; static */
+    bool expect_none;
+    struct uuid expected, predecessor_frontier;
+};
+
 /* append.c */
+/* Query string and media type of both POST routes. */
 void history_append_head(void *ctx, struct http_request *req);
+/* What a failure of the journal means for the client. */
+void history_answer_failure(struct http_request *req, int code);
+/* A body that was refused by parse.h. */
+void history_answer_refused(struct http_request *req, const struct err *e, const struct buf *extra);
+/* A refusal with its context; a context that was cut off is no JSON. */
+void history_answer_context(struct http_request *req, int code, const char *text,
+                            const struct buf *context);
+/* The writer stage of a batch, or with batch NULL of the retirement of a source. The answer waits
+ * for the commit, unless nothing was decided. */
+void history_stage(struct history *h, struct http_request *req, const struct journal_batch *batch,
+                   struct slice retired);
 void history_append_request(void *ctx, struct http_request *req);
 /* Runs a read's work on a worker once nothing is staged any more, or refuses it when too many are
  * under way. */
@@ -66,6 +93,11 @@ int history_params_read(const struct history *h, struct http_request *req, struc
                         struct err *e) MUST_CHECK;
 /* The Accept header names that type. */
 bool history_accepts(const struct http_request *req, struct slice type);
+/* retire.c */
+void history_retire_request(void *ctx, struct http_request *req);
+/* Outcomes of retirement and lineage. */
+void history_answer_lifecycle(struct history *h, struct http_request *req,
+                              const struct journal_result *r);
 
 /* replay.c, streams.c and head.c */
 void history_events_request(void *ctx, struct http_request *req);

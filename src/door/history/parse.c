@@ -1,7 +1,7 @@
 /* Two steps: canon_json proves the whole body and gives its canonical form; then the envelope is
  * walked in that form, where members are sorted, unique, and strings have one spelling, so slices
  * of it go into hashes and lines as they are. */
-#include "door/history/parse.h"
+#include "door/history/parse_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +11,7 @@
 #include "base/timefmt.h"
 #include "base/uuid.h"
 #include "journal/chain.h"
+#include "journal/lifecycle.h"
 #include "json/canon.h"
 #include "json/read.h"
 #include "json/write.h"
@@ -21,14 +22,6 @@
 #define BATCH_ID_MAX_BYTES 256
 #define PAYLOAD_DEPTH_MAX  128
 #define KEEP_BYTES         (256u << 10)
-
-struct parse {
-    struct canon *canon;
-    struct buf canonical;
-    struct buf scratch;
-    struct journal_event *events;
-    uint32_t events_cap;
-};
 
 struct parse *parse_new(void)
 {
@@ -101,9 +94,8 @@ static size_t cut_length(struct slice s, size_t max)
     return max;
 }
 
-/* A closed object: every member must be one of names. ERR_INVALID_REQUEST names the stranger. */
-static int take_members(struct slice object, const char *const *names, struct slice *const *out,
-                        size_t count, const char *where, struct err *e)
+int parse_members(struct slice object, const char *const *names, struct slice *const *out,
+                  size_t count, const char *where, struct err *e)
 {
     struct json_iter it = json_iter_object(object);
     struct slice name;
@@ -123,8 +115,8 @@ static int take_members(struct slice object, const char *const *names, struct sl
     return 0;
 }
 
-static int need(struct slice v, enum json_type type, const char *what, const char *type_name,
-                struct err *e)
+int parse_need(struct slice v, enum json_type type, const char *what, const char *type_name,
+               struct err *e)
 {
     if (v.ptr == NULL) {
         return err_set(e, ERR_INVALID_REQUEST, "%s is missing", what);
@@ -133,12 +125,6 @@ static int need(struct slice v, enum json_type type, const char *what, const cha
         return err_set(e, ERR_INVALID_REQUEST, "%s must be %s", what, type_name);
     }
     return 0;
-}
-
-static struct slice inner(struct slice string)
-{
-    ensure(string.len >= 2);
-    return slice_of(string.ptr + 1, string.len - 2);
 }
 
 static int read_envelope(struct slice body, struct envelope *env, struct err *e)
@@ -150,21 +136,21 @@ static int read_envelope(struct slice body, struct envelope *env, struct err *e)
     if (json_type_of(body) != JSON_OBJECT) {
         return err_set(e, ERR_INVALID_REQUEST, "the body must be a JSON object");
     }
-    int r = take_members(body, names, out, 5, "the batch", e);
+    int r = parse_members(body, names, out, 5, "the batch", e);
     if (r == 0) {
-        r = need(env->batch_id, JSON_STRING, "batch_id", "a string", e);
+        r = parse_need(env->batch_id, JSON_STRING, "batch_id", "a string", e);
     }
     if (r == 0) {
-        r = need(env->source, JSON_STRING, "source", "a string", e);
+        r = parse_need(env->source, JSON_STRING, "source", "a string", e);
     }
     if (r == 0) {
-        r = need(env->events, JSON_ARRAY, "events", "an array", e);
+        r = parse_need(env->events, JSON_ARRAY, "events", "an array", e);
     }
     if (r == 0 && env->v.ptr != NULL) {
-        r = need(env->v, JSON_NUMBER, "v", "a number", e);
+        r = parse_need(env->v, JSON_NUMBER, "v", "a number", e);
     }
     if (r == 0 && env->precondition.ptr != NULL) {
-        r = need(env->precondition, JSON_OBJECT, "stream_precondition", "an object", e);
+        r = parse_need(env->precondition, JSON_OBJECT, "stream_precondition", "an object", e);
     }
     return r;
 }
@@ -174,7 +160,7 @@ static int check_batch(const struct envelope *env, struct err *e)
     if (env->v.ptr != NULL && !slice_eq(env->v, SLICE("1"))) {
         return err_set(e, ERR_INVALID_BATCH, "v must be 1");
     }
-    struct slice id = inner(env->batch_id);
+    struct slice id = parse_inner(env->batch_id);
     if (id.len == 0 || json_string_len(id) > BATCH_ID_MAX_BYTES) {
         return err_set(e, ERR_INVALID_BATCH, "batch_id must have 1 to %d bytes",
                        BATCH_ID_MAX_BYTES);
@@ -182,7 +168,7 @@ static int check_batch(const struct envelope *env, struct err *e)
     if (json_string_starts(id, SLICE("groundhog/"))) {
         return err_set(e, ERR_INVALID_BATCH, "batch ids that begin with groundhog/ are reserved");
     }
-    struct slice source = inner(env->source);
+    struct slice source = parse_inner(env->source);
     if (!parse_valid_name(source)) {
         return err_set(e, ERR_INVALID_BATCH,
                        "source must match [a-z0-9_][a-z0-9_.-]* and have at most %d bytes",
@@ -203,9 +189,9 @@ static int read_precondition(const struct envelope *env, struct journal_batch *b
     if (env->precondition.ptr == NULL) {
         return 0;
     }
-    int r = take_members(env->precondition, names, out, 2, "stream_precondition", e);
+    int r = parse_members(env->precondition, names, out, 2, "stream_precondition", e);
     if (r == 0) {
-        r = need(stream, JSON_STRING, "stream_precondition.stream", "a string", e);
+        r = parse_need(stream, JSON_STRING, "stream_precondition.stream", "a string", e);
     }
     if (r == 0 && expected.ptr == NULL) {
         r = err_set(e, ERR_INVALID_REQUEST, "stream_precondition.expected_frontier is missing");
@@ -217,7 +203,7 @@ static int read_precondition(const struct envelope *env, struct journal_batch *b
     b->precondition_stream = stream;
     b->expect_none = json_type_of(expected) == JSON_NULL;
     if (!b->expect_none && (json_type_of(expected) != JSON_STRING ||
-                            !uuid7_parse(inner(expected), &b->expected_frontier))) {
+                            !uuid7_parse(parse_inner(expected), &b->expected_frontier))) {
         return err_set(e, ERR_INVALID_BATCH,
                        "stream_precondition.expected_frontier must be a UUIDv7 or null");
     }
@@ -258,19 +244,19 @@ static const char *check_event(const struct journal_event *ev)
                : ev->kind.ptr == NULL       ? "kind is missing"
                                             : "payload is missing";
     }
-    if (*ev->stream.ptr != '"' || !parse_valid_name(inner(ev->stream))) {
+    if (*ev->stream.ptr != '"' || !parse_valid_name(parse_inner(ev->stream))) {
         return "stream must be a string that matches [a-z0-9_][a-z0-9_.-]* with at most 128 bytes";
     }
     if (*ev->record_key.ptr != '"' || ev->record_key.len == 2 ||
-        json_string_len(inner(ev->record_key)) > KEY_MAX_BYTES) {
+        json_string_len(parse_inner(ev->record_key)) > KEY_MAX_BYTES) {
         return "record_key must be a string of 1 to 1024 bytes";
     }
     if (*ev->kind.ptr != '"' || ev->kind.len == 2 ||
-        json_string_len(inner(ev->kind)) > KIND_MAX_BYTES) {
+        json_string_len(parse_inner(ev->kind)) > KIND_MAX_BYTES) {
         return "kind must be a string of 1 to 128 bytes";
     }
     if (ev->occurred_at.ptr != NULL &&
-        (*ev->occurred_at.ptr != '"' || !timefmt_valid_occurred_at(inner(ev->occurred_at)))) {
+        (*ev->occurred_at.ptr != '"' || !timefmt_valid_occurred_at(parse_inner(ev->occurred_at)))) {
         return "occurred_at must be a real instant YYYY-MM-DDTHH:MM:SS[.1-9 digits]Z";
     }
     char c = *ev->payload.ptr;
@@ -327,6 +313,27 @@ static int events_reserve(struct parse *p, uint32_t n)
     return 0;
 }
 
+/* Event `index` is a lineage marker. */
+static void note_marker(struct journal_batch *b, struct slice source,
+                        const struct journal_event *ev, uint32_t index)
+{
+    const struct lifecycle_marker m = {.kind = ev->kind,
+                                       .occurred_at = ev->occurred_at,
+                                       .payload = ev->payload,
+                                       .record_key = ev->record_key};
+    const char *flaw = index > 0 ? "a lineage marker is the first event of its batch, and the only "
+                                   "one"
+                                 : lifecycle_marker_flaw(source, &m, &b->predecessor_frontier);
+    if (flaw == NULL && !parse_valid_name(parse_inner(ev->record_key))) {
+        flaw = "the record_key of a lineage marker is a source";
+    }
+    if (b->marker_flaw == NULL) {
+        b->marker_flaw = flaw;
+        b->predecessor = ev->record_key;
+    }
+    b->has_marker = true;
+}
+
 static int read_events(struct parse *p, const struct envelope *env, struct journal_batch *b,
                        struct buf *extra, struct err *e)
 {
@@ -334,7 +341,6 @@ static int read_events(struct parse *p, const struct envelope *env, struct journ
     struct json_iter it = json_iter_array(env->events);
     struct slice value;
     uint32_t n = 0;
-    bool lineage = false;
     bool foreign = false;
     while (json_next_element(&it, &value)) {
         if (n == JOURNAL_BATCH_EVENTS_MAX) {
@@ -350,7 +356,9 @@ static int read_events(struct parse *p, const struct envelope *env, struct journ
         if (message != NULL) {
             event_error(&errs, n, message);
         } else {
-            lineage = lineage || slice_eq(ev->stream, SLICE("\"groundhog.source_lineage\""));
+            if (slice_eq(ev->stream, SLICE("\"" LIFECYCLE_LINEAGE_STREAM "\""))) {
+                note_marker(b, env->source, ev, n);
+            }
             foreign =
                 foreign || (b->has_precondition && !slice_eq(ev->stream, b->precondition_stream));
             sha256_once(ev->payload, ev->content_hash);
@@ -370,10 +378,6 @@ static int read_events(struct parse *p, const struct envelope *env, struct journ
         buf_put_char(extra, ']');
         return err_set(e, ERR_INVALID_EVENTS, "%u invalid event%s; %s", errs.count,
                        errs.count == 1 ? "" : "s", errs.first);
-    }
-    if (lineage) {
-        return err_set(e, ERR_INVALID_SOURCE_LINEAGE,
-                       "stream groundhog.source_lineage is not available in this version");
     }
     b->events = p->events;
     b->count = n;
@@ -437,7 +441,8 @@ static int read_batch(struct parse *p, struct journal_batch *batch, struct buf *
     if (r == 0) {
         r = check_batch(&env, e);
     }
-    if (r == 0 && batch->has_precondition && !parse_valid_name(inner(batch->precondition_stream))) {
+    if (r == 0 && batch->has_precondition &&
+        !parse_valid_name(parse_inner(batch->precondition_stream))) {
         r = err_set(e, ERR_INVALID_BATCH, "stream_precondition.stream is no stream name");
     }
     batch->source = env.source;
@@ -448,8 +453,7 @@ static int read_batch(struct parse *p, struct journal_batch *batch, struct buf *
     return r == 0 ? digest(p, batch, e) : r;
 }
 
-/* A message that had to be cut to its field may end inside of a character of the client's. */
-static void end_at_character(struct err *e)
+void parse_end_at_character(struct err *e)
 {
     size_t bad;
     if (!utf8_valid(slice_cstr(e->text), &bad)) {
@@ -471,7 +475,7 @@ int parse_batch(struct parse *p, struct slice body, size_t canonical_max_bytes,
         r = err_set(e, ERR_NO_MEMORY, "no memory to name the invalid events");
     }
     if (r != 0) {
-        end_at_character(e);
+        parse_end_at_character(e);
     }
     return r;
 }

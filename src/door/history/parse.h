@@ -3,7 +3,8 @@
  *
  * Order of checks: JSON screen (invalid_request) - closed envelope: unknown, missing or mistyped
  * members (invalid_request) - batch level rules (invalid_batch) - events, up to 100 of them named
- * (invalid_events) - lineage (invalid_source_lineage). Nothing of a refused body is kept. Any
+ * (invalid_events). A lineage marker's flaw is noted in the batch: the writer stage answers it, in
+ * its turn. Nothing of a refused body is kept. Any
  * thread; one parse object a thread at a time. Memory: the canonical form, at most the limit given,
  * and one row an event. */
 #ifndef DOOR_HISTORY_PARSE_H
@@ -28,6 +29,9 @@ void parse_free(struct parse *p);
  * extra is cleared first. */
 int parse_batch(struct parse *p, struct slice body, size_t canonical_max_bytes,
                 struct journal_batch *batch, struct buf *extra, struct err *e) MUST_CHECK;
+/* The same for the body of a retirement: *source is a canonical string. */
+int parse_retirement(struct parse *p, struct slice body, size_t canonical_max_bytes,
+                     struct slice *source, struct err *e) MUST_CHECK;
 /* Gives back memory above what small bodies need. */
 void parse_trim(struct parse *p);
 

@@ -136,7 +136,7 @@ static struct uuid id_of(uint64_t ms, uint64_t group, uint16_t tag, uint16_t ind
 
 static bool follows(struct uuid a, struct uuid b)
 {
-    return scan_follows(&a, &b);
+    return origin_follows(ORIGIN_OWN, &a, &b);
 }
 
 /* Which id may stand behind which. */
