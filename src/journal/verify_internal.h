@@ -61,4 +61,15 @@ void verify_forget_inventory(struct verify *v);
 /* For os_list over the journal directory. */
 int verify_note_orphan(void *ctx, const char *name);
 
+/* ---- verify_again.c ---- */
+
+/* Notes the key of a batch, and a line's part in the story of its source (for scan_next). */
+int verify_add_key(struct verify *v, const struct scan_batch *b, struct err *e) MUST_CHECK;
+int verify_note_line(void *ctx, const struct line *l);
+/* Reports what the rules of retirement and lineage have found in this file. */
+void verify_check_lifecycle(struct verify *v, const char *name);
+/* After the walk: looks for keys that are there twice, and at the sources that did not fit. */
+int verify_all_keys(struct verify *v, struct err *e) MUST_CHECK;
+int verify_all_sources(struct verify *v, struct err *e) MUST_CHECK;
+
 #endif

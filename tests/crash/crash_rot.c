@@ -95,6 +95,7 @@ static bool is_refused(const struct rot_file *f, const struct rot_batch *p,
     int fd = os_open(f->path, O_RDONLY, 0);
     ensure(fd >= 0);
     scan_start(&s, fd, f->size, p->has_before ? &p->before_id : NULL, p->head);
+    s.origin = ORIGIN_OWN;
     s.offset = p->offset;
     int r = scan_next(&s, &b, NULL, NULL, &e);
     *foretold = name_fault(r, s.fault, f->kind);

@@ -357,7 +357,7 @@ MUTANTS = [
      [(RETIRED, "            return read_retirements(j, g, row, e);", "            return row->events == 0 ? read_retirements(j, g, row, e) : 0;")],
      ["retire"]),
     ("story-not-verified", "verify does not look at retirements and markers",
-     [("src/journal/verify.c", "    return verify_lifecycle_line(&v->lifecycle, l);",
+     [("src/journal/verify_again.c", "    return verify_lifecycle_line(&v->lifecycle, l);",
        "    return l == NULL ? verify_lifecycle_line(&v->lifecycle, l) : 0;")],
      ["story"]),
     ("foreign-whole-batch-is-torn", "another program's whole batch with a wrong batch_len is cut off",
