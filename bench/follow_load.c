@@ -10,8 +10,8 @@
  * tail: one connection appends one event of 256 bytes R times a second, at even distances (an open
  * loop); N followers wait at the end. tail_us is from the append's answer to the event's arrival at
  * a follower, 0 when that came first; total_us is from the sending of the append. One thread reads
- * everything, so with many followers the last of them also wait for it. The history is empty before;
- * every follower must get every event once. */
+ * everything, so with many followers the last of them also wait for it. The history is empty
+ * before; every follower must get every event once. */
 #include <signal.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>

@@ -307,6 +307,25 @@ def test_L28_a_slow_follower_is_served_from_the_files_and_slows_nobody(make_serv
         assert f.ids == [*everything, last] and f.end is None
 
 
+def test_sealing_beside_followers_changes_nothing(make_server):
+    """Followers in the middle of the files, at their end, and from the beginning, while generations become segments."""
+    server = make_server(*SMALL)
+    for n in range(40):
+        append(server, f"b{n}", *[event(i) | {"payload": f"{n} {i} " + "x" * 300} for i in range(100)])
+    middle = [Follower(server, sse=sse, rcvbuf=4096, timeout=60, limit=50) for sse in (False, True)]
+    at_end = Follower(server, timeout=60).until_caught_up()
+    for f in middle:
+        f.until(lambda x: len(x.events) > 0)
+    server.cli("seal", check=0)
+    assert list((server.data / "journal" / "segments").iterdir())
+    last = append(server, "after", event(1))["last_event_id"]
+    everything = replay_all(server, limit=100000)
+    for f in [*middle, at_end, Follower(server, timeout=60), Follower(server, sse=True, after=middle[0].ids[0], timeout=60)]:
+        f.until(lambda x: x.ids[-1:] == [last])
+        assert f.events == everything[len(everything) - len(f.events):]
+        assert f.after or len(f.events) == len(everything)
+
+
 def rss_bytes(server):
     with open(f"/proc/{server.process.pid}/statm") as f:
         return int(f.read().split()[1]) * resource.getpagesize()
