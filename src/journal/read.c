@@ -35,6 +35,7 @@ struct journal_reader {
     struct buf window;
     uint64_t window_offset;
     size_t next;  /* of the next line in the window */
+    size_t last;  /* length of the line before it, when that was the last one given; else 0 */
     size_t piece; /* bytes read at a time: small while seeking */
 };
 
@@ -163,6 +164,7 @@ static void place(struct journal_reader *r, uint32_t generation, uint64_t offset
     r->offset = offset;
     r->window_offset = offset;
     r->next = 0;
+    r->last = 0;
     if (r->window.cap > 2 * WINDOW) {
         buf_free(&r->window);
     }
@@ -200,6 +202,7 @@ static int next_line(struct journal_reader *r, struct line *l, size_t *len, stru
             break;
         }
         r->next += *len;
+        r->last = *len;
         r->offset = r->window_offset + r->next;
         return 1;
     }
@@ -355,11 +358,26 @@ void journal_reader_close(struct journal_reader *r)
     free(r);
 }
 
+void journal_reader_again(struct journal_reader *r)
+{
+    size_t last = r->last;
+    ensure(last > 0);
+    if (last <= r->next) {
+        r->next -= last;
+        r->offset -= last;
+        r->last = 0;
+    } else { /* it has rested */
+        place(r, r->generation, r->offset - last);
+    }
+}
+
 void journal_reader_rest(struct journal_reader *r)
 {
+    size_t last = r->last;
     let_go(r);
     r->piece = REST_PIECE;
     place(r, r->generation, r->window_offset + r->next);
+    r->last = last;
     buf_free(&r->window);
 }
 

@@ -42,6 +42,8 @@ void journal_reader_close(struct journal_reader *r);
 int journal_reader_next(struct journal_reader *r, struct line *l, uint64_t budget_bytes,
                         struct err *e) MUST_CHECK;
 
+/* When the last call gave 1, also after a rest: the next one gives the same event again. */
+void journal_reader_again(struct journal_reader *r);
 /* Between two calls of a reader that is slow to come again: gives back the window and the
  * descriptor; the next call goes on at the same place, and reads in smaller pieces from now on. *l
  * of the last call is gone. */

@@ -335,6 +335,36 @@ def open_descriptors(server):
     return len(os.listdir(f"/proc/{server.process.pid}/fd"))
 
 
+def test_large_events_are_not_held_for_clients_that_stop(make_server):
+    """Followers that stop inside an event of 6 MB: 64 MiB are kept for them in all, what is beyond is read again."""
+    count, size = 40, 6 << 20
+    server = make_server()
+    small = append(server, "small", event(1))["last_event_id"]
+    large = append(server, "large", event(2) | {"payload": "0123456789abcdef" * (size // 16)}, event(3))
+    before = rss_bytes(server)
+    stuck = [Follower(server, sse=i % 2 == 1, unix=True, after=small, limit=1, timeout=60) for i in range(count)]
+    for f in stuck:
+        f.read()  # the head, and the beginning of the event
+    reads = -1
+    while reads != server.metric("tallyman_history_follow_reads_total") or reads < count:
+        reads = server.metric("tallyman_history_follow_reads_total")
+        time.sleep(0.05)
+    held = rss_bytes(server) - before
+    print(f"{held >> 20} MiB held for {count * size >> 20} MiB of events")
+    if not SANITIZED:
+        assert held < (64 << 20) + 2 * 4 * size  # two workers have the window and the text of one at a time
+    want = [e for e in replay_all(server) if e["event_id"] > small]
+    for f in [*stuck[:2], *stuck[-2:]]:  # the last ones were not held
+        f.until(lambda x: x.cursor == large["last_event_id"])
+        assert f.events == want
+    more = append(server, "more", event(4))["last_event_id"]
+    for f in stuck[-2:]:
+        f.until(lambda x: x.cursor == more)
+    for f in stuck:
+        f.close()
+    wait(lambda: server.metric("tallyman_history_followers") == 0)
+
+
 class Crowd:
     """Many followers and one thread."""
 

@@ -212,7 +212,7 @@ static enum http_next follow_next(void *ctx, struct buf *out)
 {
     struct follower *f = ctx;
     delist(f);
-    if (f->out.len > f->sent) {
+    if (f->out.len > f->sent || f->text_left > 0) {
         return HTTP_NEXT_READ; /* the rest of what did not fit into a piece */
     }
     if (f->ended) {
@@ -241,7 +241,7 @@ static void follow_close(void *ctx)
     ensure(fs->count > 0);
     fs->count--;
     metric_sub(METRIC_HISTORY_FOLLOWERS, 1);
-    buf_free(&f->out);
+    follow_free_rest(f);
     free(f->filter_text);
     free(f);
 }

@@ -36,8 +36,11 @@ struct follower {
     /* a run through the files: from cursor to the frontier of its beginning */
     struct journal_reader *reader;
     struct journal_frontier through;
-    struct buf out; /* what did not fit into a piece */
-    size_t sent;    /* of out */
+    struct buf out;           /* what did not fit into a piece */
+    size_t sent;              /* of out */
+    size_t text_at, text_end; /* of the last event's text, in out */
+    uint64_t text_left;       /* of it, not in out but to be read again; goes before out */
+    uint64_t held;            /* this one's part of followers.held_bytes */
 };
 
 /* follow_text.c: all append to b, and keep the follower's members up to date. An event's text goes
@@ -52,6 +55,13 @@ void follow_close_record(struct follower *f, struct buf *b, const struct uuid *t
 void follow_put_caught_up(struct follower *f, struct buf *b);
 void follow_put_end(struct follower *f, struct buf *b);
 void follow_put_comment(struct follower *f, struct buf *b);
+
+/* follow_rest.c: what is left of a piece. After a read, f->out holds no more than it needs; a large
+ * event's text may have been let go. */
+void follow_keep_rest(struct follower *f);
+/* Some of the text that was let go, at most cap bytes; or negative. */
+int64_t follow_read_rest(struct follower *f, char *p, size_t cap);
+void follow_free_rest(struct follower *f);
 
 /* follow_read.c */
 int64_t follow_read(void *ctx, char *p, size_t cap);

@@ -6,7 +6,8 @@
  * id, so nothing can be left out or sent twice between runs and ring.
  *
  * Between two pieces the reader gives back its window and its descriptor: a client that takes
- * nothing costs the piece that it does not take, and an event larger than that which has begun.
+ * nothing costs the piece that it does not take, and what follow_rest.c keeps of an event larger
+ * than that.
  *
  * A fault of the files ends the follower with replay_failed behind what was good. Without memory,
  * or where a record has to be cut, the connection is cut: the client goes on from its cursor. */
@@ -75,9 +76,10 @@ static void passed_over(struct follower *f, const struct line *l)
 static void put_line(struct follower *f, const struct line *l)
 {
     follow_begin_event(f, &f->out);
-    size_t before = f->out.len;
+    f->text_at = f->out.len;
     line_put_event(&f->out, l);
-    follow_finish_event(f, &f->out, f->out.len - before, &l->id);
+    f->text_end = f->out.len;
+    follow_finish_event(f, &f->out, f->text_end - f->text_at, &l->id);
     if (f->in_record == f->limit || f->record_bytes >= RECORD_BYTES) {
         follow_close_record(f, &f->out, &f->cursor, &f->through.last_id);
     }
@@ -132,39 +134,24 @@ static bool step(struct follower *f)
 static void drop_sent(struct follower *f)
 {
     size_t left = f->out.len - f->sent;
-    if (left == 0) {
-        buf_clear(&f->out);
-        f->sent = 0;
-    } else if (f->sent > left) {
-        memmove(f->out.ptr, f->out.ptr + f->sent, left);
-        f->out.len = left;
-        f->sent = 0;
+    if (f->sent < left) {
+        return; /* moving it costs more than it gives */
     }
-}
-
-/* What did not fit into the piece may have to stay for hours: in no more memory than it needs.
- * Without memory for that it stays where it is. */
-static void keep_rest(struct follower *f)
-{
-    size_t left = f->out.len - f->sent;
-    struct buf rest;
-    buf_init(&rest, left);
-    if (left > 0 && f->out.cap > 2 * left) {
-        buf_put(&rest, f->out.ptr + f->sent, left);
-    }
-    if (left == 0 || rest.len == left) {
-        buf_free(&f->out);
-        f->out = rest;
-        f->out.limit = 0;
-        f->sent = 0;
-    }
+    memmove(f->out.ptr, f->out.ptr + f->sent, left);
+    f->out.len = left;
+    f->sent = 0;
+    f->text_at = 0;
+    f->text_end = 0;
 }
 
 int64_t follow_read(void *ctx, char *p, size_t cap)
 {
     struct follower *f = ctx;
-    bool more = f->reason == NULL && (!f->live || f->reader != NULL || f->behind);
     metric_add(METRIC_HISTORY_FOLLOW_READS, 1);
+    if (f->text_left > 0) {
+        return follow_read_rest(f, p, cap);
+    }
+    bool more = f->reason == NULL && (!f->live || f->reader != NULL || f->behind);
     while (more && f->out.len - f->sent < cap) {
         drop_sent(f);
         more = step(f);
@@ -178,7 +165,7 @@ int64_t follow_read(void *ctx, char *p, size_t cap)
         memcpy(p, f->out.ptr + f->sent, n);
         f->sent += n;
     }
-    keep_rest(f);
+    follow_keep_rest(f);
     if (f->reader != NULL) {
         journal_reader_rest(f->reader);
     }

@@ -9,6 +9,7 @@
 #ifndef DOOR_HISTORY_FOLLOWERS_H
 #define DOOR_HISTORY_FOLLOWERS_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 #include <sys/queue.h>
 
@@ -39,6 +40,7 @@ struct followers {
     uint32_t to_look;                  /* of the first ones: something may have changed for them */
     struct followers_shared shared[2]; /* NDJSON, server-sent events */
     bool poisoned;
+    _Atomic uint64_t held_bytes; /* rests of large events, of all followers */
 };
 
 void followers_init(struct history *h);

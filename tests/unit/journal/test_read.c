@@ -442,6 +442,14 @@ static void test_rest(void **state)
         journal_reader_rest(r);
         while (journal_reader_next(r, &l, 0, &f.e) == 1) {
             assert_int_equal(uuid_cmp(&l.id, &ids[at]), 0);
+            if (at % 2 == 0) { /* once more, with or without a rest before */
+                if (at % 4 == 0) {
+                    journal_reader_rest(r);
+                }
+                journal_reader_again(r);
+                assert_int_equal(journal_reader_next(r, &l, 0, &f.e), 1);
+                assert_int_equal(uuid_cmp(&l.id, &ids[at]), 0);
+            }
             at++;
             if (at % 3 != 0) {
                 journal_reader_rest(r);
