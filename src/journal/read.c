@@ -360,15 +360,8 @@ void journal_reader_close(struct journal_reader *r)
 
 void journal_reader_again(struct journal_reader *r)
 {
-    size_t last = r->last;
-    ensure(last > 0);
-    if (last <= r->next) {
-        r->next -= last;
-        r->offset -= last;
-        r->last = 0;
-    } else { /* it has rested */
-        place(r, r->generation, r->offset - last);
-    }
+    ensure(r->last > 0);
+    place(r, r->generation, r->offset - r->last);
 }
 
 void journal_reader_rest(struct journal_reader *r)

@@ -137,7 +137,9 @@ static void drop_sent(struct follower *f)
     if (f->sent < left) {
         return; /* moving it costs more than it gives */
     }
-    memmove(f->out.ptr, f->out.ptr + f->sent, left);
+    if (left > 0) {
+        memmove(f->out.ptr, f->out.ptr + f->sent, left);
+    }
     f->out.len = left;
     f->sent = 0;
     f->text_at = 0;
