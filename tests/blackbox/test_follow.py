@@ -307,6 +307,16 @@ def test_L28_a_slow_follower_is_served_from_the_files_and_slows_nobody(make_serv
         assert f.ids == [*everything, last] and f.end is None
 
 
+def test_a_retirement_is_followed(server):
+    append(server, "one", event(1), source="old")
+    followers = [Follower(server, sse=sse, **more).until_caught_up() for sse in (False, True) for more in ({}, {"source": "system"})]
+    answer = server.request("POST", "/v1/sources/retire", json.dumps({"source": "old"}), {"Content-Type": "application/json"})
+    assert answer.status == 200, answer.body
+    for f in followers:
+        f.until(lambda x: x.ids[-1:] == [answer.json["retirement_event_id"]])
+        assert f.events[-1]["kind"] == "source_retired"
+
+
 def test_sealing_beside_followers_changes_nothing(make_server):
     """Followers in the middle of the files, at their end, and from the beginning, while generations become segments."""
     server = make_server(*SMALL)
