@@ -42,6 +42,17 @@ static void compare(struct streams *s)
     char a[16];
     char b[16];
     for (unsigned i = 0; i < SOURCES; i++) {
+        struct uuid last = {{0}};
+        struct uuid got;
+        bool any = false;
+        for (unsigned k = 0; k < STREAMS; k++) {
+            if (cells[i][k].total > 0 && (!any || uuid_cmp(&cells[i][k].last, &last) > 0)) {
+                last = cells[i][k].last;
+                any = true;
+            }
+        }
+        assert_int_equal(streams_source(s, name(a, "s", i), &got), any);
+        assert_true(!any || uuid_cmp(&got, &last) == 0);
         for (unsigned k = 0; k < STREAMS; k++) {
             struct stream_state st;
             bool there = streams_get(s, name(a, "s", i), name(b, "t", k), &st);
