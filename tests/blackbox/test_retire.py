@@ -130,7 +130,7 @@ def test_again_is_already_retired_and_appends_are_refused(make_server):
 
 
 def test_retirements_survive_rotation_kill_and_loss_of_the_index(make_server):
-    """They are read again from the tail, from a generation with a summary, and from one whose index is gone."""
+    """They are read again from the tail, from closed generations with a summary and without, and from sealed ones."""
     server = make_server("--generation-bytes", "64KiB")
     told = {}
     for i in range(4):
@@ -160,8 +160,13 @@ def test_retirements_survive_rotation_kill_and_loss_of_the_index(make_server):
         path.unlink()
     server.start()
     check()
+    assert server.stop() == 0
+    server.cli("seal", check=0)
+    assert list((server.data / "journal" / "segments").iterdir())
+    server.start()
+    check()
     report = verify(server.data)
-    assert report["ok"], report
+    assert report["ok"] and report["segments_checked"] > 0, report
 
 
 @pytest.mark.parametrize("body, code", [
