@@ -30,7 +30,8 @@ PROGRAMS = {"nbdkit": "nbdkit", "nbdfuse": "libnbd-bin", "fusermount3": "fuse3",
             "unshare": "util-linux", "fallocate": "util-linux", "umount": "mount", "b3sum": "b3sum"}
 MIB = 1 << 20
 SYSTEMS = {
-    "ext4": (64 * MIB, ["mkfs.ext4", "-q", "-F", "-m", "0", "-J", "size=4", "-E", "lazy_itable_init=0,lazy_journal_init=0"], "data=ordered"),
+    "ext4": (64 * MIB, ["mkfs.ext4", "-q", "-F", "-m", "0", "-b", "4096", "-J", "size=4", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
+             "data=ordered"),
     # The smallest XFS that mkfs makes; it is sparse. All images have one UUID, and two may be mounted at a time.
     "xfs": (300 * MIB, ["mkfs.xfs", "-q", "-f"], "nouuid"),
 }

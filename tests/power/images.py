@@ -2,6 +2,9 @@
 
 A cut is a place in the log. Everything before the last flush in front of it is on the disk; of each 512-byte sector written
 since, the old or the new bytes are (the later of two writes may have come and the earlier not).
+
+One pair of sectors stays together: the 1024 bytes of ext4's superblock, whose checksum is in the second one. The kernel overwrites
+them in place and refuses to mount what a cut between the two leaves; no program above can do anything about that.
 """
 import mmap
 import os
@@ -10,6 +13,7 @@ import struct
 
 CHUNK = 1 << 16
 SECTOR = 512
+SUPERBLOCK = 1024  # where ext4's begins, and how long it is
 HEADER = struct.Struct("=IIQ")
 KINDS = {ord("W"): "W", ord("Z"): "Z", ord("F"): "F"}
 
@@ -124,9 +128,12 @@ class Builder:
         if cut.how == "all" or (cut.how == "requests" and rng.random() < cut.share):
             os.pwrite(fd, data, offset)
         elif cut.how == "sectors":
-            for at in range(0, len(data), SECTOR):
+            at = 0
+            while at < len(data):
+                n = SUPERBLOCK if offset + at == SUPERBLOCK else SECTOR
                 if rng.random() < cut.share:
-                    os.pwrite(fd, data[at:at + SECTOR], offset + at)
+                    os.pwrite(fd, data[at:at + n], offset + at)
+                at += n
 
 
 def runs(numbers):

@@ -87,7 +87,8 @@ def record(chosen, kind, place):
     print(f"{kind} workload: {len(known['told'])} batches, {known['ends'][-1]} events, {known['refused']} refused, "
           f"{len(known['requests'])} capture requests, {len(known['uploads'])} uploads with {receipts} receipts, "
           f"{known['segments']} segments, {known['flushes']} flushes, {time.monotonic() - begun:.1f} s", flush=True)
-    assert len(known["told"]) > 50 and len(known["requests"]) > 20 and receipts > 5, "hardly anything happened"
+    assert all(n >= 3 * least for n, least in zip((len(known["told"]), len(known["requests"]), receipts), workload.LEAST)), \
+        "hardly anything happened"
 
 
 def chosen_cuts(chosen, log):

@@ -26,6 +26,8 @@ HISTORY_CLIENTS = 3
 CAPTURE_CLIENTS = 2
 PAUSE_S = 0.03  # of a client, between two requests: how much there is decides how long the check of an image takes
 PROJECT = "demo"
+LEAST = (40, 15, 3)  # acknowledged batches, requests and files between two ends of the server
+PHASE_S_MAX = 60
 BODY = {**TUS, "Content-Type": "application/offset+octet-stream"}
 GONE = (OSError, EOFError, http.client.HTTPException)
 
@@ -77,14 +79,23 @@ class Work:
     # ---- clients ----
 
     def load(self, seconds):
-        """All clients, for a while; then whatever ends the server, while they are at work."""
+        """All clients, for a while, and until there is enough of all, however slow the machine is; the caller ends the server under
+        them."""
         self.stopping = threading.Event()
         clients = [self.append] * HISTORY_CLIENTS + [self.capture] * CAPTURE_CLIENTS + [self.upload]
         threads = [threading.Thread(target=self.client, args=(what, random.Random(self.rng.getrandbits(64)))) for what in clients]
         for thread in threads:
             thread.start()
+        before, end = self.done(), time.monotonic() + PHASE_S_MAX
         self.stopping.wait(seconds)
+        while not self.stopping.is_set() and time.monotonic() < end and any(
+                now - then < least for now, then, least in zip(self.done(), before, LEAST)):
+            time.sleep(0.05)
         return threads
+
+    def done(self):
+        """Batches, requests and files that have been acknowledged."""
+        return len(self.ledger.stamps), sum(r.stamp is not None for r in self.requests), sum(f.receipt is not None for f in self.uploads)
 
     def join(self, threads):
         self.stopping.set()
