@@ -114,7 +114,8 @@ void sandbox_allow_libraries(struct sandbox *s)
                                        "/nix",
                                        "/gnu/store",
                                        "/run/resolvconf",
-                                       "/run/NetworkManager"};
+                                       "/run/NetworkManager",
+                                       "/var/lib/ca-certificates"};
     static char core[256];
 
     for (size_t i = 0; i < sizeof read / sizeof *read; i++) {
