@@ -247,6 +247,9 @@ int backup_run(struct backup *b, const char *data, const char *dir,
                        version_number(), version_revision());
         r = backup_commit(b, e);
     }
+    if (r != 0) {
+        backup_give_up(b);
+    }
     progress_end();
     return r;
 }

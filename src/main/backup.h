@@ -41,6 +41,7 @@ struct backup {
     struct buf directories; /* of the tree: paths with their NULs, to be synced */
     char *piece;            /* a mebibyte */
     struct progress progress;
+    bool named;     /* the list may name the new tree: it stays, whatever fails */
     uint64_t moved; /* bytes, for progress */
     uint64_t copied_files, copied_bytes, kept_files, kept_bytes;
     struct err engine_error; /* why the engine's data was left out */
@@ -115,6 +116,8 @@ int backup_prove(const char *data, struct backup_about *about, struct err *e) MU
 int backup_begin(struct backup *b, const char *dir, struct err *e) MUST_CHECK;
 /* Syncs everything, and then commits the list; the old tree goes. */
 int backup_commit(struct backup *b, struct err *e) MUST_CHECK;
+/* After a failure: gives the space of the new tree back, unless it may be named. */
+void backup_give_up(struct backup *b);
 
 /* ---- restore.c ---- */
 struct restore_result {

@@ -273,6 +273,7 @@ static int rename_list(struct backup *b, struct err *e)
     if (r != 0) {
         return r;
     }
+    b->named = true;
     r = os_rename(temp, path);
     if (r == 0) {
         r = os_sync_dir(b->dir);
@@ -297,6 +298,21 @@ int backup_commit(struct backup *b, struct err *e)
         }
     }
     return r;
+}
+
+void backup_give_up(struct backup *b)
+{
+    char temp[BACKUP_FULL_MAX];
+    struct err left = {0};
+    if (b->tree[0] == '\0' || b->named) {
+        return;
+    }
+    if (backup_remove(b->tree, &left) != 0) {
+        output_error("backup", "what was copied stays until the next run: %s", left.text);
+    }
+    if (backup_join(temp, b->dir, LIST_TEMP, &left) == 0) {
+        (void)os_unlink(temp);
+    }
 }
 
 void backup_free(struct backup *b)

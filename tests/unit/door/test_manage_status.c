@@ -107,7 +107,7 @@ static void test_instance(void **state)
     expect_status(&r, 200);
     expect_in(&r, "{\"version\":\"1.2.3\",\"revision\":\"abc\",\"uptime_ms\":");
     expect_in(&r, "\"frontier\":{\"event_id\":null,\"events\":0,\"chain_head\":\"");
-    expect_in(&r, "\"journal\":{\"bytes\":0,\"generations\":1,\"poisoned\":false,");
+    expect_in(&r, "\"journal\":{\"bytes\":0,\"generations\":1,\"segments\":0,");
     expect_in(&r, "\"queue\":{\"pending\":0,\"pending_bytes\":0,\"quarantined\":0,\"rejected\":0,"
                   "\"receipts\":0,\"wal_bytes\":");
     expect_in(&r, ",\"poisoned\":false,\"no_space\":false,\"cause\":\"\"}");

@@ -243,7 +243,7 @@ static void test_without_a_server(void **state)
 
 /* ---- sealing ---- */
 
-/* The n-th closed generation becomes a segment: here with its plain bytes, since nobody reads it. */
+/* The n-th plain one becomes a segment: here with its plain bytes, since nobody reads it. */
 static void seal(struct fx *f, uint32_t n, char path[LAYOUT_PATH_MAX])
 {
     struct layout_generation *rows = NULL;
