@@ -468,19 +468,38 @@ def test_every_file_and_directory_is_synced_before_the_list_is_renamed(filled, w
     calls = parse(trace)
     commit = [call for call in calls if call.name == "rename"]
     assert len(commit) == 1 and commit[0].args.count("backup.json") == 2
+    whole = tree(place)
+    check_synced(calls, [*whole.rglob("*"), whole, place, place / "backup.json.tmp"], commit[0])
+    assert any(path == str(place) and call.name == "fsync" and call.begin > commit[0].end for path, call in opened(calls))
+
+
+def check_synced(calls, wanted, commit):
+    """Each of these was synced before the commit, and not written after that."""
     synced, written = {}, {}
     for path, call in opened(calls):
         if call.name == "pwrite64":
             written[path] = call.begin
-        elif call.result == 0 and call.end < commit[0].begin:
+        elif call.result == 0 and call.end < commit.begin:
             synced[path] = call.begin
-    whole = tree(place)
-    wanted = [p for p in whole.rglob("*")] + [whole, place, place / "backup.json.tmp"]
     assert len(wanted) > 20
     for path in map(str, wanted):
         assert path in synced, f"{path} is not synced before the commit"
         assert written.get(path, -1) < synced[path], f"{path} is written behind its sync"
-    assert any(path == str(place) and call.name == "fsync" and call.begin > commit[0].end for path, call in opened(calls))
+
+
+def test_every_file_and_directory_is_synced_before_a_restore_ends(filled, workdir):
+    place, data, trace = workdir / "backup", workdir / "target", workdir / "trace"
+    backup(filled.server, place)
+    done = subprocess.run([*wrapper(trace, calls=CALLS + ",fdatasync", text=300), BINARY, "restore", str(place), "--data", str(data)],
+                          capture_output=True, timeout=60, env={**os.environ, **traced()})
+    assert done.returncode == 0, done
+    calls = parse(trace)
+    commit, = (call for call in calls if call.name == "unlink" and call.args.endswith('/restoring"'))
+    paused, = (call for call in calls if call.name == "rename" and call.result == 0)
+    check_synced(calls, [p for p in data.rglob("*") if p.name != "paused"] + [data, data / ".paused", data / "restoring"], commit)
+    synced = [(path, call) for path, call in opened(calls) if call.name == "fsync" and call.result == 0]
+    assert any(path == str(data) and paused.end < call.begin and call.end < commit.begin for path, call in synced)
+    assert any(path == str(data) and call.begin > commit.end for path, call in synced)
 
 
 # ---- refusals ----
