@@ -4,8 +4,8 @@
  * is read) or without one (the log that a kill left is read through an index in memory). One read
  * transaction spans the whole copy: SQLite's backup would otherwise begin anew after every commit
  * of the server's, for ever under load. While it lasts the server's log cannot begin anew, so the
- * copy is written without a sync and without a journal, and synced afterwards: what it holds up is
- * bounded by reading the database once.
+ * copy is written without a sync and with no journal on the disk, and synced afterwards: what it
+ * holds up is bounded by reading the database once.
  *
  * Power failure: a copy that was cut is a file that nobody names. Answers: all errors; a server
  * that comes or goes meanwhile is waited for. */
@@ -26,7 +26,7 @@
 #define COPY_MODE   0600u
 #define COPY_KIB    2048
 #define COPY_PRAGMAS \
-    "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA locking_mode=EXCLUSIVE"
+    "PRAGMA journal_mode=MEMORY; PRAGMA synchronous=OFF; PRAGMA locking_mode=EXCLUSIVE"
 
 struct copying {
     struct sqlite3 *from, *into;
