@@ -72,6 +72,12 @@
     X(HISTORY_FOLLOW_READS, "tallyman_history_follow_reads_total", "counter",                      \
       "Pieces that workers read from the files for followers behind the end.")                     \
     X(INDEX_RUNS, "tallyman_index_runs", "gauge", "Sorted runs of batch keys.")                    \
+    X(INDEX_MEMORY, "tallyman_index_memory_bytes", "gauge",                                        \
+      "Memory of fences and filters of runs.")                                                     \
+    X(INDEX_GENERATIONS_MISSING, "tallyman_index_generations_missing", "gauge",                    \
+      "Closed generations to be indexed before appends are taken.")                                \
+    X(JOURNAL_GENERATIONS_SKIPPED, "tallyman_journal_generations_skipped_total", "counter",        \
+      "Closed generations that filtered readings did not have to look at.")                        \
     X(INDEX_FAILURES, "tallyman_index_failures_total", "counter",                                  \
       "Index files that could not be written or read; they are rebuilt.")                          \
     X(STORE_QUEUE_EVENTS, "tallyman_queue_events", "gauge",                                        \

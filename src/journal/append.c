@@ -245,6 +245,18 @@ static int check_precondition(struct journal *j, const struct journal_batch *b,
     return 1;
 }
 
+int journal_keys_ready(struct journal *j, struct err *e)
+{
+    if (atomic_load(&j->indexing)) {
+        return err_set(e, ERR_NOT_READY, "the index is being made; send the same batch again");
+    }
+    if (index_full(j->index)) {
+        return err_set(e, ERR_NOT_READY,
+                       "the index cannot be written, and too many keys wait in memory");
+    }
+    return 0;
+}
+
 int journal_append(struct journal *j, const struct journal_batch *b, struct journal_result *r,
                    struct err *e)
 {
@@ -256,6 +268,10 @@ int journal_append(struct journal *j, const struct journal_batch *b, struct jour
     }
     if (j->poisoned) {
         return err_set(e, ERR_WRITER_POISONED, "%s", j->cause);
+    }
+    int code = journal_keys_ready(j, e);
+    if (code != 0) {
+        return code;
     }
     uint8_t fingerprint[16];
     journal_fingerprint(b->source, b->batch_id, fingerprint);

@@ -1,78 +1,54 @@
-/* Fingerprints are hashes already, so their last bytes serve as they are: 32 bits choose a line of
- * 512 bits (one cache line), six slices of 9 bits the bits in it. The first four bytes, by which
- * runs are sorted, are left alone. */
+/* index_filter: see index_format.h for the bits.
+ *
+ * Fingerprints are hashes already, so their last bytes serve as they are. The first four bytes, by
+ * which runs are sorted, are left alone: the keys of one block of a filter share some of them.
+ *
+ * Nothing here fails, allocates or touches the disk. */
 #include "journal/index_filter.h"
 
-#include <stdlib.h>
-#include <string.h>
+#include "journal/index_format.h"
 
-#include "base/ensure.h"
-
-#define LINE_WORDS   8u /* 512 bits */
-#define BITS_PER_KEY 12u
-#define PROBES       6u
+#define PROBES 6u
 
 static_assert(PROBES * 9 <= 64, "the slices come from one 64-bit number");
+static_assert(INDEX_FILTER_LINE_BYTES * 8 == 1u << 9, "a slice names any bit of a line");
 
-void index_filter_start(struct index_filter *f, uint64_t key_count)
+uint32_t index_filter_line(uint32_t line_count, const uint8_t fingerprint[16])
 {
-    uint64_t lines = key_count * BITS_PER_KEY / (LINE_WORDS * 64) + 1;
-
-    *f = (struct index_filter){0};
-    if (key_count == 0 || lines > UINT32_MAX / LINE_WORDS) {
-        return;
-    }
-    f->words = calloc(lines * LINE_WORDS, sizeof *f->words);
-    f->word_count = f->words == NULL ? 0 : (uint32_t)(lines * LINE_WORDS);
+    ensure(line_count > 0);
+    return (uint32_t)((uint64_t)index_get_u32(fingerprint + 4) * line_count >> 32);
 }
 
-void index_filter_free(struct index_filter *f)
+void index_filter_add(uint8_t *lines, uint32_t line_count, const uint8_t fingerprint[16])
 {
-    free(f->words);
-    *f = (struct index_filter){0};
-}
+    uint64_t slices = index_get_u64(fingerprint + 8);
+    uint8_t *line =
+        lines + (size_t)index_filter_line(line_count, fingerprint) * INDEX_FILTER_LINE_BYTES;
 
-/* The line of a fingerprint, and the number its bits are cut from. */
-static uint64_t *line_of(const struct index_filter *f, const uint8_t fingerprint[16],
-                         uint64_t *slices)
-{
-    uint32_t place;
-    uint64_t lines = f->word_count / LINE_WORDS;
-
-    memcpy(&place, fingerprint + 4, sizeof place);
-    memcpy(slices, fingerprint + 8, sizeof *slices);
-    return f->words + (place * lines >> 32) * LINE_WORDS;
-}
-
-void index_filter_add(struct index_filter *f, const uint8_t fingerprint[16])
-{
-    uint64_t slices;
-    uint64_t *line;
-
-    if (f->words == NULL) {
-        return;
-    }
-    line = line_of(f, fingerprint, &slices);
     for (unsigned i = 0; i < PROBES; i++) {
         unsigned bit = (unsigned)(slices >> (9 * i)) & 511;
-        line[bit / 64] |= UINT64_C(1) << bit % 64;
+
+        line[bit / 8] |= (uint8_t)(1u << bit % 8);
     }
 }
 
-bool index_filter_maybe(const struct index_filter *f, const uint8_t fingerprint[16])
+bool index_filter_line_maybe(const uint8_t *line, const uint8_t fingerprint[16])
 {
-    uint64_t slices;
-    const uint64_t *line;
+    uint64_t slices = index_get_u64(fingerprint + 8);
 
-    if (f->words == NULL) {
-        return true;
-    }
-    line = line_of(f, fingerprint, &slices);
     for (unsigned i = 0; i < PROBES; i++) {
         unsigned bit = (unsigned)(slices >> (9 * i)) & 511;
-        if ((line[bit / 64] >> bit % 64 & 1) == 0) {
+
+        if ((line[bit / 8] >> bit % 8 & 1) == 0) {
             return false;
         }
     }
     return true;
+}
+
+bool index_filter_maybe(const uint8_t *lines, uint32_t line_count, const uint8_t fingerprint[16])
+{
+    size_t line = index_filter_line(line_count, fingerprint);
+
+    return index_filter_line_maybe(lines + line * INDEX_FILTER_LINE_BYTES, fingerprint);
 }

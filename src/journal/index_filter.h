@@ -1,23 +1,19 @@
-/* index_filter: a Bloom filter over the fingerprints of one run, in memory, made while the run is
- * written or checked. "No" is certain and saves the read of a block; "maybe" is asked of the file.
- * It costs 12 bits a key and errs once in some 200 times. Without memory there is no filter, and
- * every lookup reads. Not stored: it says nothing that its run does not say. */
+/* index_filter: Bloom filters over fingerprints, as they lie in the files of the index
+ * (index_format.h): lines of 512 bits, one line a fingerprint. "No" is certain and saves a read;
+ * "maybe" is asked of the file. With 12 bits a key one in some 200 absent keys is a "maybe".
+ *
+ * The caller owns the lines, line_count (at least 1) times 64 bytes. */
 #ifndef JOURNAL_INDEX_FILTER_H
 #define JOURNAL_INDEX_FILTER_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-struct index_filter {
-    uint64_t *words; /* NULL: answers "maybe" to everything */
-    uint32_t word_count;
-};
+void index_filter_add(uint8_t *lines, uint32_t line_count, const uint8_t fingerprint[16]);
+bool index_filter_maybe(const uint8_t *lines, uint32_t line_count, const uint8_t fingerprint[16]);
 
-/* For so many keys. Never fails; see words. */
-void index_filter_start(struct index_filter *f, uint64_t key_count);
-void index_filter_free(struct index_filter *f);
-void index_filter_add(struct index_filter *f, const uint8_t fingerprint[16]);
-/* Any thread, once all keys are in. */
-bool index_filter_maybe(const struct index_filter *f, const uint8_t fingerprint[16]);
+/* The halves of index_filter_maybe, for filters of which only the line in question is at hand. */
+uint32_t index_filter_line(uint32_t line_count, const uint8_t fingerprint[16]);
+bool index_filter_line_maybe(const uint8_t *line, const uint8_t fingerprint[16]);
 
 #endif

@@ -11,22 +11,19 @@
 #include "journal/index_job.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "journal/index_format.h"
 #include "journal/index_summary.h"
 
-struct index_job *index_job_make(const struct index_summary *s, const char *path,
-                                 struct index_table *table)
+struct index_job *index_job_make(const struct index_summary *s, struct index_table *table)
 {
     struct index_job *job = calloc(1, sizeof *job);
 
     if (job == NULL) {
         return NULL;
     }
-    job->path = strdup(path);
-    if (job->path == NULL || index_summary_copy(&job->summary, s) != 0) {
-        index_job_free(job);
+    if (index_summary_copy(&job->summary, s) != 0) {
+        free(job);
         return NULL;
     }
     job->table = table != NULL ? index_table_hold(table) : NULL;
@@ -40,7 +37,6 @@ void index_job_free(struct index_job *job)
     }
     index_table_release(job->table);
     index_summary_free(&job->summary);
-    free(job->path);
     free(job);
 }
 
@@ -58,13 +54,14 @@ static size_t index_job_filter(struct index_key *keys, size_t count, uint32_t ge
     return kept;
 }
 
-int index_job_write_run(const struct index_job *job, const char *dir, struct index_run **out,
-                        bool *whole, struct err *e)
+int index_job_write_run(const struct index_job *job, const char *dir, struct index_budget *budget,
+                        struct index_run **out, bool *whole, struct err *e)
 {
     struct index_run_spec spec = {.from = job->summary.generation,
                                   .to = job->summary.generation,
                                   .first_id = job->summary.first_id,
-                                  .last_id = job->summary.last_id};
+                                  .last_id = job->summary.last_id,
+                                  .bytes = job->summary.bytes};
     struct index_key *keys = index_table_sorted(job->table);
     struct index_run_writer w;
     int result;
@@ -74,7 +71,7 @@ int index_job_write_run(const struct index_job *job, const char *dir, struct ind
     }
     spec.key_count = index_job_filter(keys, job->table->key_count, spec.from);
     *whole = spec.key_count == job->table->key_count;
-    result = index_run_writer_start(&w, dir, &spec, e);
+    result = index_run_writer_start(&w, dir, &spec, budget, e);
     for (size_t i = 0; i < spec.key_count && result == 0; i++) {
         result = index_run_writer_add(&w, &keys[i], e);
     }
@@ -94,20 +91,22 @@ void index_job_run_failed(const struct index_job *job, const struct err *e)
     index_failed("write", name, e);
 }
 
-bool index_job_write_summary(struct index_job *job, const char *dir)
+bool index_job_write_summary(struct index_job *job, const char *dir, const struct index_options *o)
 {
     char name[INDEX_NAME_MAX];
     struct err e;
 
-    if (job->path == NULL) {
+    if (job->summarized) {
         return true;
     }
-    if (index_summary_write(dir, &job->summary, job->path, &e) != 0) {
+    if (index_summary_write(dir, &job->summary, o, &e) != 0) {
         index_summary_name(name, job->summary.generation);
         index_failed("write", name, &e);
         return false;
     }
-    free(job->path);
-    job->path = NULL;
+    job->summarized = true;
+    if (o->written != NULL) {
+        o->written(o->ctx, &job->summary);
+    }
     return true;
 }

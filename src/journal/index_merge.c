@@ -39,7 +39,7 @@ static int index_merge_advance(struct index_merge *m, unsigned way, struct err *
     return more < 0 ? more : 0;
 }
 
-static int index_merge_prepare(struct index_merge *m, struct err *e)
+static int index_merge_prepare(struct index_merge *m, struct index_budget *budget, struct err *e)
 {
     const struct index_run *first = m->inputs[0];
     const struct index_run *last = m->inputs[INDEX_MERGE_WAYS - 1];
@@ -49,17 +49,23 @@ static int index_merge_prepare(struct index_merge *m, struct err *e)
 
     for (unsigned i = 0; i < INDEX_MERGE_WAYS && result == 0; i++) {
         ensure(i == 0 || m->inputs[i]->from == m->inputs[i - 1]->to + 1);
+        spec.bytes += m->inputs[i]->bytes;
         spec.key_count += m->inputs[i]->key_count;
         result = index_cursor_start(&m->cursors[i], m->inputs[i], e);
         if (result == 0) {
             result = index_merge_advance(m, i, e);
         }
     }
-    return result != 0 ? result : index_run_writer_start(&m->writer, m->dir, &spec, e);
+    return result != 0 ? result : index_run_writer_start(&m->writer, m->dir, &spec, budget, e);
+}
+
+struct index_run *const *index_merge_inputs(const struct index_merge *m)
+{
+    return m->inputs;
 }
 
 struct index_merge *index_merge_start(const char *dir, struct index_run *const *inputs,
-                                      struct err *e)
+                                      struct index_budget *budget, struct err *e)
 {
     struct index_merge *m = calloc(1, sizeof *m);
 
@@ -72,7 +78,7 @@ struct index_merge *index_merge_start(const char *dir, struct index_run *const *
     for (unsigned i = 0; i < INDEX_MERGE_WAYS; i++) {
         m->inputs[i] = index_run_hold(inputs[i]);
     }
-    if (index_merge_prepare(m, e) != 0) {
+    if (index_merge_prepare(m, budget, e) != 0) {
         index_merge_free(m);
         return NULL;
     }

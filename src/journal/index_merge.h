@@ -13,7 +13,9 @@ struct index_merge;
  * holds for the whole). Holds references on them until index_merge_free. NULL with *e set on
  * failure. */
 struct index_merge *index_merge_start(const char *dir, struct index_run *const *inputs,
-                                      struct err *e);
+                                      struct index_budget *budget, struct err *e);
+/* All inputs, borrowed. */
+struct index_run *const *index_merge_inputs(const struct index_merge *m);
 /* Moves up to key_count keys. 1: go on. 0: all moved, and *out is the durable run, one reference
  * for the caller. ERR_IO, ERR_NO_SPACE, ERR_CORRUPT: the merge is dead. */
 int index_merge_step(struct index_merge *m, uint32_t key_count, struct index_run **out,

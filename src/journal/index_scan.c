@@ -4,8 +4,9 @@
  *   ends in .tmp             an attempt that was cut short; removed unread
  *   malformed, or a run or   of generations that are not there (any more), or that this version
  *   summary that cannot be   would not have written; removed
- *   keys-F-T.run             checked whole, largest first. Good: used, and every smaller run inside
- *                            it is removed. Bad: removed, and the smaller ones have their chance.
+ *   keys-F-T.run             opened and checked, largest first. Good: used, and every smaller run
+ *                            inside it is removed. Bad: removed, and the smaller ones have their
+ *                            chance.
  *   gen-N.sum                left; index_summary_load checks it when it is wanted
  * Other names are not touched.
  *
@@ -126,8 +127,9 @@ static void index_scan_names(const char *dir, const struct buf *names, uint32_t 
 
 /* Opens one run, or removes it. 1: *out is open. 0: not usable. ERR_NO_MEMORY. */
 static int index_scan_open(const char *dir, const struct index_found *found,
-                           const struct index_generation *closed, uint32_t count, const bool *known,
-                           struct index_run **out, struct err *e)
+                           const struct index_generation *closed, uint32_t count,
+                           struct index_budget *budget, const bool *known, struct index_run **out,
+                           struct err *e)
 {
     char name[INDEX_NAME_MAX];
     int result;
@@ -138,7 +140,7 @@ static int index_scan_open(const char *dir, const struct index_found *found,
         index_unlink(dir, name);
         return 0;
     }
-    result = index_run_open(dir, found->from, found->to, closed, count, out, e);
+    result = index_run_open(dir, found->from, found->to, closed, count, budget, out, e);
     if (result == 0) {
         return 1;
     }
@@ -154,12 +156,13 @@ static int index_scan_open(const char *dir, const struct index_found *found,
 
 /* Opens all that can be used into runs, which has room. */
 static int index_scan_runs(const char *dir, const struct index_found *found, size_t found_count,
-                           const struct index_generation *closed, uint32_t count, bool *known,
-                           struct index_run **runs, uint32_t *run_count, struct err *e)
+                           const struct index_generation *closed, uint32_t count,
+                           struct index_budget *budget, bool *known, struct index_run **runs,
+                           uint32_t *run_count, struct err *e)
 {
     for (size_t i = 0; i < found_count; i++) {
         struct index_run *run = NULL;
-        int result = index_scan_open(dir, &found[i], closed, count, known, &run, e);
+        int result = index_scan_open(dir, &found[i], closed, count, budget, known, &run, e);
 
         if (result < 0) {
             return result;
@@ -176,7 +179,8 @@ static int index_scan_runs(const char *dir, const struct index_found *found, siz
 }
 
 struct index_view *index_scan(const char *dir, const struct index_generation *closed,
-                              uint32_t count, bool *known, struct err *e)
+                              uint32_t count, struct index_budget *budget, bool *known,
+                              struct err *e)
 {
     struct buf names = {0};
     struct buf found = {0};
@@ -203,7 +207,8 @@ struct index_view *index_scan(const char *dir, const struct index_generation *cl
         memcpy(sorted, found.ptr, found_count * sizeof *sorted);
     }
     qsort(sorted, found_count, sizeof *sorted, index_scan_larger_first);
-    if (index_scan_runs(dir, sorted, found_count, closed, count, known, runs, &run_count, e) != 0) {
+    if (index_scan_runs(dir, sorted, found_count, closed, count, budget, known, runs, &run_count,
+                        e) != 0) {
         goto out;
     }
     qsort(runs, run_count, sizeof(struct index_run *), index_scan_ascending);
@@ -220,4 +225,16 @@ out:
     buf_free(&found);
     buf_free(&names);
     return view;
+}
+
+int index_forget(const char *dir, struct err *e)
+{
+    struct buf names = {0};
+    int result = os_list(dir, index_scan_name, &names);
+
+    for (size_t at = 0; at < names.len; at += strlen(names.ptr + at) + 1) {
+        index_unlink(dir, names.ptr + at);
+    }
+    buf_free(&names);
+    return result == 0 || result == -ENOENT ? 0 : err_os(e, result, "list", dir);
 }

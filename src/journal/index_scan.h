@@ -8,6 +8,7 @@
  * view of the good ones; known[i] tells whether generation i is in it. NULL with *e when dir cannot
  * be listed, or for want of memory. */
 struct index_view *index_scan(const char *dir, const struct index_generation *closed,
-                              uint32_t count, bool *known, struct err *e);
+                              uint32_t count, struct index_budget *budget, bool *known,
+                              struct err *e);
 
 #endif

@@ -1,14 +1,14 @@
-/* index_summary: what a closed generation holds, in a small checksummed file (index_format.h).
+/* index_summary: reading what a closed generation holds (index_format.h).
  *
  * Invariants: a summary that was loaded is byte for byte what was written, and speaks of the
  * generation that the journal has under that ordinal now: ordinal, first and last event id and
- * length agree. Streams ascend, so that readers can search and merge them.
+ * length agree, and there are as many checksums as the generation has blocks. Streams ascend, so
+ * that readers can search and merge them. The filter is read block by block when it is asked, and
+ * each block is checked then: a start reads some kilobytes a generation.
  *
- * Power failure: the file appears whole under its name or not at all (index_file.c); without it
- * the journal reads the generation and has it written again.
+ * Power failure: nothing is written here.
  *
- * Answers: all failures. Aborts: streams out of order or texts longer than the format can say, when
- * writing; never when reading. */
+ * Answers: all failures. Aborts: none. */
 #include "journal/index_summary.h"
 
 #include <errno.h>
@@ -16,12 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buf.h"
-#include "journal/bytes.h"
+#include "journal/index_filter.h"
 #include "journal/index_format.h"
 #include "os/os.h"
 
-#define INDEX_HASH_BYTES (256u << 10)
+#define INDEX_SUMMARY_FIRST_READ 8192u
 
 void index_summary_name(char out[INDEX_NAME_MAX], uint32_t generation)
 {
@@ -37,6 +36,8 @@ void index_summary_free(struct index_summary *s)
     s->memory = NULL;
     s->streams = NULL;
     s->stream_count = 0;
+    s->block_crcs = NULL;
+    s->block_count = 0;
 }
 
 static struct slice index_text_take(char **at, struct slice text)
@@ -53,21 +54,24 @@ static struct slice index_text_take(char **at, struct slice text)
 int index_summary_copy(struct index_summary *to, const struct index_summary *from)
 {
     size_t table_bytes = (size_t)from->stream_count * sizeof *from->streams;
+    uint64_t blocks = index_summary_blocks(from->bytes);
     size_t text_bytes = 0;
     char *text;
 
     for (uint32_t i = 0; i < from->stream_count; i++) {
         text_bytes += from->streams[i].source.len + from->streams[i].stream.len;
     }
+    ensure(blocks <= UINT32_MAX);
     *to = *from;
-    to->memory = malloc(table_bytes + text_bytes + 1);
+    to->memory = malloc(table_bytes + blocks * sizeof *to->block_crcs + text_bytes + 1);
     if (to->memory == NULL) {
-        to->streams = NULL;
-        to->stream_count = 0;
+        index_summary_free(to);
         return ERR_NO_MEMORY;
     }
     to->streams = to->memory;
-    text = (char *)to->memory + table_bytes;
+    to->block_crcs = (uint32_t *)(void *)((char *)to->memory + table_bytes);
+    to->block_count = (uint32_t)blocks;
+    text = (char *)(to->block_crcs + blocks);
     for (uint32_t i = 0; i < from->stream_count; i++) {
         to->streams[i] = from->streams[i];
         to->streams[i].source = index_text_take(&text, from->streams[i].source);
@@ -76,192 +80,98 @@ int index_summary_copy(struct index_summary *to, const struct index_summary *fro
     return 0;
 }
 
-static int index_stream_cmp(const struct index_stream *a, const struct index_stream *b)
+int index_stream_cmp(const struct index_stream *a, const struct index_stream *b)
 {
     int c = slice_cmp(a->source, b->source);
 
     return c != 0 ? c : slice_cmp(a->stream, b->stream);
 }
 
-/* ---- writing ---- */
-
-static int index_hash_file(struct index_summary *s, const char *path, struct err *e)
-{
-    struct sha256 hash;
-    uint64_t offset = 0;
-    int64_t got = 0;
-    int result = 0;
-    uint8_t *buffer;
-    struct bytes_file *file;
-    struct bytes_reader bytes;
-
-    result = bytes_file_open(path, s->generation, &file, e);
-    if (result != 0) {
-        return result;
-    }
-    bytes_start(&bytes, file);
-    buffer = malloc(INDEX_HASH_BYTES);
-    if (buffer == NULL) {
-        result = err_set(e, ERR_NO_MEMORY, "no memory to hash %s", path);
-        goto out;
-    }
-    sha256_start(&hash);
-    do {
-        got = bytes_read(&bytes, buffer, INDEX_HASH_BYTES, offset, e);
-        if (got < 0) {
-            result = (int)got;
-            goto out;
-        }
-        sha256_add(&hash, buffer, (size_t)got);
-        offset += (uint64_t)got;
-    } while (got == (int64_t)INDEX_HASH_BYTES);
-    if (offset != s->bytes) {
-        result = err_set_at(e, ERR_CORRUPT, offset, "%s: ends here, not after %llu bytes", path,
-                            (unsigned long long)s->bytes);
-        goto out;
-    }
-    sha256_end(&hash, s->file_sha256);
-out:
-    free(buffer);
-    bytes_stop(&bytes);
-    bytes_file_close(file);
-    return result;
-}
-
-static void index_summary_put_header(const struct index_summary *s, uint64_t size, uint8_t *p)
-{
-    memcpy(p, INDEX_SUM_MAGIC, INDEX_MAGIC_LEN);
-    index_put_u32(p + INDEX_SUM_VERSION_AT, INDEX_VERSION);
-    index_put_u32(p + INDEX_SUM_GENERATION_AT, s->generation);
-    index_put_u64(p + INDEX_SUM_SIZE_AT, size);
-    memcpy(p + INDEX_SUM_FIRST_ID_AT, s->first_id.byte, 16);
-    memcpy(p + INDEX_SUM_LAST_ID_AT, s->last_id.byte, 16);
-    index_put_u64(p + INDEX_SUM_EVENTS_AT, s->events);
-    index_put_u64(p + INDEX_SUM_BATCHES_AT, s->batches);
-    index_put_u64(p + INDEX_SUM_BYTES_AT, s->bytes);
-    memcpy(p + INDEX_SUM_HEAD_AT, s->head, SHA256_LEN);
-    memcpy(p + INDEX_SUM_SHA256_AT, s->file_sha256, SHA256_LEN);
-    index_put_u32(p + INDEX_SUM_STREAMS_AT, s->stream_count);
-    index_put_u32(p + INDEX_SUM_HEADER_CRC_AT, crc32c(0, p, INDEX_SUM_HEADER_CRC_AT));
-}
-
-static void index_summary_put_streams(const struct index_summary *s, struct buf *out)
-{
-    for (uint32_t i = 0; i < s->stream_count; i++) {
-        const struct index_stream *stream = &s->streams[i];
-        uint8_t fixed[INDEX_SUM_STREAM_BYTES];
-
-        ensure(i == 0 || index_stream_cmp(&s->streams[i - 1], stream) < 0);
-        ensure(stream->source.len <= INDEX_SUM_TEXT_BYTES_MAX);
-        ensure(stream->stream.len <= INDEX_SUM_TEXT_BYTES_MAX);
-        memcpy(fixed, stream->last_id.byte, 16);
-        index_put_u64(fixed + 16, stream->events);
-        index_put_u16(fixed + 24, (uint16_t)stream->source.len);
-        index_put_u16(fixed + 26, (uint16_t)stream->stream.len);
-        buf_put(out, fixed, sizeof fixed);
-        buf_put_slice(out, stream->source);
-        buf_put_slice(out, stream->stream);
-    }
-}
-
-/* The file's bytes; out->failed when there is no memory. */
-static void index_summary_encode(const struct index_summary *s, struct buf *out)
-{
-    uint8_t header[INDEX_SUM_HEADER_BYTES] = {0};
-    uint8_t crc[4];
-
-    buf_put(out, header, sizeof header); /* its place; it needs the size */
-    index_summary_put_streams(s, out);
-    if (out->failed) {
-        return;
-    }
-    index_summary_put_header(s, out->len + sizeof crc, header);
-    memcpy(out->ptr, header, sizeof header);
-    index_put_u32(crc, crc32c(0, out->ptr, out->len));
-    buf_put(out, crc, sizeof crc);
-}
-
-int index_summary_write(const char *dir, struct index_summary *s, const char *path, struct err *e)
-{
-    struct index_file file = {.fd = -1};
-    struct buf bytes = {0};
-    char name[INDEX_NAME_MAX];
-    int result = index_hash_file(s, path, e);
-
-    if (result != 0) {
-        return result;
-    }
-    index_summary_name(name, s->generation);
-    index_summary_encode(s, &bytes);
-    if (bytes.failed) {
-        result = err_set(e, ERR_NO_MEMORY, "no memory for %s", name);
-        goto out;
-    }
-    result = index_file_create(&file, dir, name, e);
-    if (result != 0) {
-        goto out;
-    }
-    result = os_pwrite_all(file.fd, bytes.ptr, bytes.len, 0, NULL);
-    if (result != 0) {
-        result = err_os(e, result, "write", name);
-        index_file_discard(&file);
-        goto out;
-    }
-    result = index_file_commit(&file, e);
-    if (result == 0) {
-        (void)os_close(file.fd); /* it is synced: a failing close loses nothing */
-    }
-out:
-    buf_free(&bytes);
-    return result;
-}
-
 /* ---- reading ---- */
 
-/* Reads the whole file behind room for the streams of its header: *memory is the streams' table,
- * *bytes the file. */
-static int index_summary_read(int fd, uint64_t size, const char *name, uint8_t **memory,
-                              uint32_t *stream_count, struct err *e)
+/* The front of a summary file, and what its header says of the lengths. */
+struct index_front {
+    uint8_t *memory; /* the table of streams, the checksums, then the front's bytes */
+    uint8_t *bytes;
+    uint32_t size;
+};
+
+static int index_summary_check_header(const uint8_t *header, uint64_t size, const char *name,
+                                      struct err *e)
 {
-    uint8_t header[INDEX_SUM_HEADER_BYTES];
-    int64_t got = os_pread_full(fd, header, sizeof header, 0);
+    uint64_t streams = index_get_u32(header + INDEX_SUM_STREAMS_AT);
+    uint64_t crcs = index_get_u32(header + INDEX_SUM_CRCS_AT);
+    uint64_t filters = index_get_u32(header + INDEX_SUM_FILTERS_AT);
+    uint64_t front = index_get_u32(header + INDEX_SUM_FRONT_AT);
+
+    if (memcmp(header, INDEX_SUM_MAGIC, INDEX_MAGIC_LEN) != 0) {
+        return err_set_at(e, ERR_CORRUPT, 0, "%s: no summary", name);
+    }
+    if (index_get_u32(header + INDEX_SUM_VERSION_AT) != INDEX_VERSION) {
+        return err_set_at(e, ERR_CORRUPT, 0, "%s: unknown version", name);
+    }
+    if (index_get_u32(header + INDEX_SUM_HEADER_CRC_AT) !=
+        crc32c(0, header, INDEX_SUM_HEADER_CRC_AT)) {
+        return err_set_at(e, ERR_CORRUPT, 0, "%s: the header does not hold its checksum", name);
+    }
+    /* The last line bounds what is allocated by what is there. */
+    if (index_get_u64(header + INDEX_SUM_SIZE_AT) != size ||
+        size != front + filters * INDEX_BLOCK_BYTES ||
+        crcs != index_summary_blocks(index_get_u64(header + INDEX_SUM_BYTES_AT)) ||
+        front < INDEX_SUM_HEADER_BYTES + 4 + streams * INDEX_SUM_STREAM_BYTES + crcs * 4) {
+        return err_set_at(e, ERR_CORRUPT, 0, "%s: not whole", name);
+    }
+    return 0;
+}
+
+/* Reads header, streams and checksums, most often with one call; not the filter. */
+static int index_summary_read(int fd, uint64_t size, const char *name, struct index_summary *s,
+                              struct index_front *f, struct err *e)
+{
+    uint8_t begin[INDEX_SUMMARY_FIRST_READ];
+    int64_t got = os_pread_full(fd, begin, sizeof begin, 0);
+    size_t have;
     size_t table_bytes;
-    uint32_t count;
+    int result;
 
     if (got < 0) {
         return err_os(e, (int)got, "read", name);
     }
-    if (got != (int64_t)sizeof header || memcmp(header, INDEX_SUM_MAGIC, INDEX_MAGIC_LEN) != 0 ||
-        index_get_u32(header + INDEX_SUM_HEADER_CRC_AT) !=
-            crc32c(0, header, INDEX_SUM_HEADER_CRC_AT)) {
-        return err_set_at(e, ERR_CORRUPT, 0, "%s: the header does not hold its checksum", name);
+    if (got < (int64_t)INDEX_SUM_HEADER_BYTES) {
+        return err_set_at(e, ERR_CORRUPT, (uint64_t)got, "%s: ends in its header", name);
     }
-    count = index_get_u32(header + INDEX_SUM_STREAMS_AT);
-    /* The last comparison bounds what is allocated by what is there. */
-    if (index_get_u32(header + INDEX_SUM_VERSION_AT) != INDEX_VERSION ||
-        index_get_u64(header + INDEX_SUM_SIZE_AT) != size || size < sizeof header + 4 ||
-        count > (size - sizeof header - 4) / INDEX_SUM_STREAM_BYTES) {
-        return err_set_at(e, ERR_CORRUPT, 0, "%s: unknown version, or not whole", name);
+    result = index_summary_check_header(begin, size, name, e);
+    if (result != 0) {
+        return result;
     }
-    table_bytes = (size_t)count * sizeof(struct index_stream);
-    *memory = malloc(table_bytes + (size_t)size);
-    if (*memory == NULL) {
+    s->stream_count = index_get_u32(begin + INDEX_SUM_STREAMS_AT);
+    s->block_count = index_get_u32(begin + INDEX_SUM_CRCS_AT);
+    f->size = index_get_u32(begin + INDEX_SUM_FRONT_AT);
+    table_bytes = (size_t)s->stream_count * sizeof(struct index_stream);
+    f->memory = malloc(table_bytes + (size_t)s->block_count * 4 + f->size);
+    if (f->memory == NULL) {
         return err_set(e, ERR_NO_MEMORY, "no memory for %s", name);
     }
-    *stream_count = count;
-    got = os_pread_full(fd, *memory + table_bytes, (size_t)size, 0);
-    if (got < 0) {
-        return err_os(e, (int)got, "read", name);
+    f->bytes = f->memory + table_bytes + (size_t)s->block_count * 4;
+    have = (size_t)got < f->size ? (size_t)got : f->size;
+    memcpy(f->bytes, begin, have);
+    if (have < f->size) {
+        got = os_pread_full(fd, f->bytes + have, f->size - have, have);
+        if (got < 0) {
+            return err_os(e, (int)got, "read", name);
+        }
+        have += (size_t)got;
     }
-    if ((uint64_t)got != size || index_get_u32(*memory + table_bytes + size - 4) !=
-                                     crc32c(0, *memory + table_bytes, (size_t)size - 4)) {
+    if (have != f->size ||
+        index_get_u32(f->bytes + f->size - 4) != crc32c(0, f->bytes, f->size - 4)) {
         return err_set(e, ERR_CORRUPT, "%s: does not hold its checksum", name);
     }
     return 0;
 }
 
-/* Points the streams' table into the file's bytes; false when they do not add up. */
-static bool index_summary_get_streams(struct index_summary *s, const uint8_t *p, const uint8_t *end)
+/* Points the streams' table into the file's bytes; NULL when they do not add up, else their end. */
+static const uint8_t *index_summary_get_streams(struct index_summary *s, const uint8_t *p,
+                                                const uint8_t *end)
 {
     for (uint32_t i = 0; i < s->stream_count; i++) {
         struct index_stream *stream = &s->streams[i];
@@ -269,7 +179,7 @@ static bool index_summary_get_streams(struct index_summary *s, const uint8_t *p,
         size_t stream_len;
 
         if ((size_t)(end - p) < INDEX_SUM_STREAM_BYTES) {
-            return false;
+            return NULL;
         }
         memcpy(stream->last_id.byte, p, 16);
         stream->events = index_get_u64(p + 16);
@@ -277,26 +187,28 @@ static bool index_summary_get_streams(struct index_summary *s, const uint8_t *p,
         stream_len = index_get_u16(p + 26);
         p += INDEX_SUM_STREAM_BYTES;
         if ((size_t)(end - p) < source_len + stream_len) {
-            return false;
+            return NULL;
         }
         stream->source = slice_of(p, source_len);
         stream->stream = slice_of(p + source_len, stream_len);
         p += source_len + stream_len;
         if (i > 0 && index_stream_cmp(&s->streams[i - 1], stream) >= 0) {
-            return false;
+            return NULL;
         }
     }
-    return p == end;
+    return p;
 }
 
-static int index_summary_decode(struct index_summary *s, uint64_t size,
+static int index_summary_decode(struct index_summary *s, const struct index_front *f,
                                 const struct index_generation *expect, const char *name,
                                 struct err *e)
 {
-    const uint8_t *p = (const uint8_t *)s->memory + (size_t)s->stream_count * sizeof *s->streams;
+    const uint8_t *p = f->bytes;
+    const uint8_t *end = f->bytes + f->size - 4 - (size_t)s->block_count * 4;
     uint32_t generation = index_get_u32(p + INDEX_SUM_GENERATION_AT);
 
     s->streams = s->memory;
+    s->block_crcs = (uint32_t *)(void *)(f->memory + (size_t)s->stream_count * sizeof *s->streams);
     memcpy(s->first_id.byte, p + INDEX_SUM_FIRST_ID_AT, 16);
     memcpy(s->last_id.byte, p + INDEX_SUM_LAST_ID_AT, 16);
     s->events = index_get_u64(p + INDEX_SUM_EVENTS_AT);
@@ -304,12 +216,19 @@ static int index_summary_decode(struct index_summary *s, uint64_t size,
     s->bytes = index_get_u64(p + INDEX_SUM_BYTES_AT);
     memcpy(s->head, p + INDEX_SUM_HEAD_AT, SHA256_LEN);
     memcpy(s->file_sha256, p + INDEX_SUM_SHA256_AT, SHA256_LEN);
+    s->filter =
+        (struct index_record_filter){.at = f->size,
+                                     .blocks = index_get_u32(p + INDEX_SUM_FILTERS_AT),
+                                     .header_crc = index_get_u32(p + INDEX_SUM_HEADER_CRC_AT)};
     if (generation != s->generation || uuid_cmp(&s->first_id, &expect->first_id) != 0 ||
         uuid_cmp(&s->last_id, &expect->last_id) != 0 || s->bytes != expect->bytes) {
         return err_set(e, ERR_CORRUPT, "%s: not of this generation", name);
     }
-    if (!index_summary_get_streams(s, p + INDEX_SUM_HEADER_BYTES, p + size - 4)) {
+    if (index_summary_get_streams(s, p + INDEX_SUM_HEADER_BYTES, end) != end) {
         return err_set(e, ERR_CORRUPT, "%s: streams are out of place", name);
+    }
+    for (uint32_t i = 0; i < s->block_count; i++) {
+        s->block_crcs[i] = index_get_u32(end + (size_t)i * 4);
     }
     return 0;
 }
@@ -320,7 +239,7 @@ int index_summary_load(const char *dir, uint32_t n, const struct index_generatio
     struct index_summary s = {.generation = n};
     char name[INDEX_NAME_MAX];
     char path[PATH_MAX];
-    uint8_t *memory = NULL;
+    struct index_front f = {.memory = NULL};
     struct os_stat st;
     int result;
     int fd;
@@ -339,10 +258,10 @@ int index_summary_load(const char *dir, uint32_t n, const struct index_generatio
         result = err_os(e, result, "stat", path);
         goto out;
     }
-    result = index_summary_read(fd, st.size, name, &memory, &s.stream_count, e);
-    s.memory = memory;
+    result = index_summary_read(fd, st.size, name, &s, &f, e);
+    s.memory = f.memory;
     if (result == 0) {
-        result = index_summary_decode(&s, st.size, expect, name, e);
+        result = index_summary_decode(&s, &f, expect, name, e);
     }
 out:
     (void)os_close(fd);
@@ -352,4 +271,56 @@ out:
         index_summary_free(&s);
     }
     return result;
+}
+
+/* ---- asking ---- */
+
+void index_record_fingerprint(struct slice source, struct slice record_key, uint8_t out[16])
+{
+    uint8_t full[SHA256_LEN];
+    struct sha256 h;
+
+    sha256_start(&h);
+    sha256_add(&h, source.ptr, source.len);
+    sha256_add(&h, "", 1);
+    sha256_add(&h, record_key.ptr, record_key.len);
+    sha256_end(&h, full);
+    memcpy(out, full, INDEX_FINGERPRINT_LEN);
+}
+
+bool index_record_maybe(const char *dir, uint32_t generation, const struct index_record_filter *f,
+                        struct slice source, struct slice record_key)
+{
+    uint8_t fingerprint[INDEX_FINGERPRINT_LEN];
+    uint8_t block[INDEX_BLOCK_BYTES];
+    char name[INDEX_NAME_MAX];
+    char path[PATH_MAX];
+    uint32_t line;
+    uint32_t number;
+    int64_t got;
+    int fd;
+
+    if (f->blocks == 0) {
+        return true;
+    }
+    index_record_fingerprint(source, record_key, fingerprint);
+    line = index_filter_line(f->blocks * INDEX_FILTER_LINES, fingerprint);
+    number = line / INDEX_FILTER_LINES;
+    index_summary_name(name, generation);
+    index_path(path, dir, name);
+    fd = os_open(path, O_RDONLY, 0);
+    if (fd < 0) {
+        return true;
+    }
+    got = os_pread_full(fd, block, sizeof block, f->at + (uint64_t)number * INDEX_BLOCK_BYTES);
+    (void)os_close(fd);
+    if (got != (int64_t)sizeof block || !index_block_holds(block, number, f->header_crc)) {
+        struct err e;
+
+        (void)err_set(&e, ERR_CORRUPT, "block %u of the filter cannot be read", number);
+        index_failed("ask", name, &e);
+        return true;
+    }
+    return index_filter_line_maybe(
+        block + (size_t)(line % INDEX_FILTER_LINES) * INDEX_FILTER_LINE_BYTES, fingerprint);
 }

@@ -3,11 +3,12 @@
  *
  * Lock ranks: journal.lock, then index's and spare's own mutexes are never taken under it. Fields
  * marked [lock] are read by any thread under the lock and written by the loop thread under it; all
- * others belong to the loop thread. */
+ * others belong to the loop thread, or for a time to rebuild's (rebuild.c). */
 #ifndef JOURNAL_INTERNAL_H
 #define JOURNAL_INTERNAL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "base/buf.h"
 #include "journal/bytes.h"
@@ -39,6 +40,21 @@ struct generation {
      * until the journal is closed. */
     uint32_t *block_crcs;
     uint32_t block_count;
+    bool counted; /* [lock] events is known; until then it is 1, or what the manifest says */
+    bool cut;     /* [lock] behind bytes there is damage: the checksums do not say what bytes has */
+    struct index_record_filter filter; /* [lock] of its summary */
+};
+
+/* What is proven or summarized so far, from the first generation on. */
+struct rebuild {
+    struct journal_frontier at;
+    uint64_t bytes, total_bytes;
+    bool *keys_known; /* of closed generations; NULL: nothing is left to do */
+    uint32_t next, total;
+    uint32_t done; /* [lock] */
+    pthread_t thread;
+    bool running;     /* there is a thread to join */
+    atomic_bool stop; /* it shall end */
 };
 
 struct journal {
@@ -49,14 +65,27 @@ struct journal {
     pthread_mutex_t lock;
     struct generation **generations; /* [lock] the last one is the tail */
     uint32_t generation_count, generation_cap;
+    uint32_t
+        generation_made; /* [lock] more than generation_count when damage was found behind one */
     struct journal_frontier frontier; /* [lock] published */
     uint64_t bytes;                   /* [lock] committed, all generations */
-    bool poisoned, damaged, no_space; /* [lock] damaged: poisoned by what was found at the start */
+    atomic_bool poisoned;             /* once it is true, cause does not change any more */
+    bool damaged, no_space;           /* [lock] damaged: poisoned by what was found at the start */
     char cause[256];                  /* [lock] */
     uint32_t sealed_count;            /* [lock] generations, the first ones, that are sealed */
     uint64_t sealed_bytes, stored_bytes; /* [lock] their plain bytes, and those of their files */
     uint64_t manifest_bytes;             /* committed; whoever holds sealer.work, or the opening */
     struct sealer sealer;
+    atomic_bool indexing; /* rebuild's thread owns index, streams and batches_in_tail */
+
+    struct rebuild rebuild;
+    struct {
+        uint64_t size;     /* of the file */
+        uint64_t bad, end; /* invalid bytes; the same: none */
+        bool closed;       /* cleanly */
+        enum origin origin;
+        const char *why;
+    } tail_found; /* by journal_recover_tail */
 
     /* the writer */
     struct index *index;
@@ -110,9 +139,16 @@ int journal_hold(struct journal *j, struct generation *g, struct bytes_file **ou
 void journal_release(struct journal *j, struct generation *g, struct bytes_file *file);
 void journal_refresh_metrics(struct journal *j);
 
-/* recover.c: proves the tail's content, sets frontier, keys and streams, and makes the file ready
- * for appends. ERR_CORRUPT: only proven content is published and nothing was changed on disk. */
+/* recover.c: proves the tail's content, sets frontier, keys and streams (these two and the count
+ * and head not while indexing: rebuild.c does it in its turn). Changes nothing on disk.
+ * ERR_CORRUPT: only proven content is published and nothing was changed on disk. */
 int journal_recover_tail(struct journal *j, int fd, struct err *e) MUST_CHECK;
+/* Mends a torn tail, and makes it ready for appends. */
+int journal_ready_tail(struct journal *j, struct err *e) MUST_CHECK;
+/* Proves the tail's batches from the scan's place on and counts them into index and streams. 0: at
+ * s->offset there is no more; ERR_CORRUPT: an invalid one begins there. */
+struct scan;
+int journal_count_tail(struct journal *j, struct scan *s, struct err *e) MUST_CHECK;
 /* recover.c: whose the log before a generation is, as far as the names of those before it tell. */
 enum origin journal_origin(struct journal *j, uint32_t ordinal);
 /* For scan_next: counts a proven line into the streams of j (ctx), and notes a retirement.
@@ -131,13 +167,28 @@ int journal_load_sealed(struct journal *j, struct generation *g,
 /* Removes what a cut seal left. */
 struct inventory;
 int journal_clear_seals(struct journal *j, const struct inventory *inv, struct err *e) MUST_CHECK;
-/* Of a closed generation's file, while nobody seals. */
-void journal_generation_path(struct journal *j, const struct generation *g,
-                             char out[LAYOUT_PATH_MAX]);
+/* rebuild.c: adds the closed generations and takes what index/ says of them. When something is
+ * missing it is made here, or, with options.threads, left to journal_rebuild_start: then indexing
+ * is set, and the frontier is that of the last closed generation without count and head.
+ * ERR_CORRUPT: only proven content is published. */
+int journal_load_closed(struct journal *j, struct err *e) MUST_CHECK;
+/* Starts the thread that makes what is missing, when indexing. */
+int journal_rebuild_start(struct journal *j, struct err *e) MUST_CHECK;
+/* Ends it, done or not. */
+void journal_rebuild_stop(struct journal *j);
+
+/* summaries.c, any thread: what the index asks of closed generations, and what it tells of them. */
+int64_t journal_index_read(void *ctx, uint32_t generation, uint64_t at, void *p, size_t n,
+                           struct err *e);
+void journal_note_summary(void *ctx, const struct index_summary *s);
+
 /* lookup.c: 1 when the batch's key is committed or staged (*r is then its outcome), 0 when it is
  * new, negative when that cannot be known. */
 int journal_lookup(struct journal *j, const struct journal_batch *b, const uint8_t fingerprint[16],
                    struct journal_result *r, struct err *e) MUST_CHECK;
+/* append.c: whether a key can be told from a new one, and one more be remembered; else
+ * ERR_NOT_READY. */
+int journal_keys_ready(struct journal *j, struct err *e) MUST_CHECK;
 /* append.c: stages a batch that is decided: its key is new, and nothing is against it. *r is then
  * COMMITTED. */
 int journal_stage(struct journal *j, const struct journal_batch *b, const uint8_t fingerprint[16],
@@ -152,6 +203,8 @@ int journal_note_retirement(struct journal *j, const struct line *l) MUST_CHECK;
  * of the summary says that it has any. */
 int journal_load_retirements(struct journal *j, const struct generation *g,
                              const struct index_summary *sum, struct err *e) MUST_CHECK;
+/* open.c: begins to make the next tail. */
+int journal_start_spare(struct journal *j, struct err *e) MUST_CHECK;
 /* rotate.c: closes the tail (nothing is staged) and goes on in the spare, which will have room for
  * `need` bytes and one zero. */
 int journal_rotate(struct journal *j, uint64_t need, struct err *e) MUST_CHECK;

@@ -27,12 +27,21 @@
 
 struct journal;
 
+/* Bytes of closed generations whose part of the index is there, of all. */
+typedef void journal_progress_fn(void *ctx, uint64_t done, uint64_t total);
+
 struct journal_options {
     uint64_t generation_bytes; /* 0: JOURNAL_GENERATION_BYTES; at least 64 KiB */
     uint64_t group_bytes;      /* 0: JOURNAL_GROUP_BYTES; a group closes when it has passed this */
     uint32_t seal_after_generations; /* 0: only when asked; else the newest closed ones stay plain,
                                         so many, and the others are sealed (with threads only) */
-    bool threads; /* prepare the next tail and write index files in the background */
+    uint64_t index_memory;           /* 0: INDEX_MEMORY_BYTES of index.h */
+    uint64_t index_at_once; /* 0: 16 MiB; so many bytes are indexed before journal_open returns */
+    bool threads;           /* prepare the next tail, write index files and make missing ones in
+                                  the background; without, all of it happens inside the calls */
+    bool reindex;           /* forget the index first */
+    journal_progress_fn *progress; /* of what is made while journal_open works; or NULL */
+    void *progress_ctx;
 };
 
 /* One event of a batch: canonical JSON texts (strings with their quotes), borrowed for the call. */
@@ -82,9 +91,11 @@ struct journal_result {
     struct uuid final_frontier, retirement_event_id; /* of a retired source */
 };
 
-/* The published frontier. */
+/* The published frontier. While the index is made anew after a start, events and head are not
+ * known: complete is false, and both are zero. */
 struct journal_frontier {
     bool empty; /* no event yet: last_id is zero, head is the genesis head */
+    bool complete;
     struct uuid last_id;
     uint64_t events;
     uint8_t head[SHA256_LEN];
@@ -98,25 +109,32 @@ struct journal_status {
     bool poisoned;
     bool damaged; /* poisoned because of damage found at the start: a restart does not help */
     bool no_space;
+    bool indexing; /* appends wait until the index is made: indexed generations of index_total */
+    uint32_t indexed, index_total;
+    bool index_full; /* appends wait: too many keys are in memory, their files cannot be written */
     char cause[256]; /* of poisoned or no_space, for people; no paths of the host beyond file names
                       */
     uint64_t clock_ahead_ms;
 };
 
 /* Opens or creates DIR/journal with DIR/index and DIR/remnants; takes DIR/lock. Recovers
- * (ARCHITECTURE 2.2), and completes the index. ERR_LOCKED when another process has it; ERR_CORRUPT
- * names file and offset, and nothing was changed; ERR_UNSUPPORTED for a format of the future;
- * ERR_IO, ERR_NO_SPACE, ERR_NO_MEMORY. Blocks. */
+ * (ARCHITECTURE 2.2), and completes the index: with `threads` in the background when much of it is
+ * missing. Then reads are served at once, and appends answer ERR_NOT_READY until it is there;
+ * damage that is found on the way makes the journal what it had been with damage found here:
+ * poisoned (damaged), with a frontier at the last proven event. ERR_LOCKED when another process
+ * has it; ERR_CORRUPT names file and offset, and nothing was changed; ERR_UNSUPPORTED for a format
+ * of the future; ERR_IO, ERR_NO_SPACE, ERR_NO_MEMORY. Blocks. */
 int journal_open(const char *dir, const struct journal_options *options, struct journal **out,
                  struct err *e) MUST_CHECK;
-/* Clean close: trims the tail, removes the spare, releases the lock; a poisoned journal is left as
- * it is. Staged batches are dropped. Returns what failed (the directory then recovers at the next
- * open). Frees j always. */
+/* Clean close: trims the tail, removes the spare, releases the lock; a poisoned journal, and one
+ * whose index is not complete yet, is left as it is. Staged batches are dropped. Returns what
+ * failed (the directory then recovers at the next open). Frees j always. */
 int journal_close(struct journal *j, struct err *e);
 
-/* Stages a batch. 0: *r holds the outcome (to be told after journal_commit). ERR_GROUP_FULL: commit
- * first, then come again. ERR_NO_SPACE, ERR_WRITER_POISONED, ERR_NO_MEMORY, ERR_IO (a read of the
- * past failed: nothing is known, nothing was staged). */
+/* Stages a batch. 0: *r holds the outcome (to be told after journal_commit). ERR_GROUP_FULL:
+ * commit first, then come again. ERR_NOT_READY: the index is not complete yet, or cannot be
+ * written for now and holds too much in memory; *e says which. ERR_NO_SPACE, ERR_WRITER_POISONED,
+ * ERR_NO_MEMORY, ERR_IO (a read of the past failed: nothing is known, nothing was staged). */
 int journal_append(struct journal *j, const struct journal_batch *b, struct journal_result *r,
                    struct err *e) MUST_CHECK;
 /* Stages the retirement of a source (a plain name as a canonical JSON string, not "system"): one

@@ -4,20 +4,19 @@
  * manifest, whose LF is the commit point. A crash before it leaves a directory without events that
  * is made again. Order of opening: lock; manifest; list pending/; sync manifest, tail and
  * directories and drop the page cache of both files, so that what is believed is what the device
- * holds (RELIABILITY R6); finish a cut rotation; summaries and keys of closed generations (rebuilt
- * where they are missing); recover the tail; then appends may come. Clean close: trim the tail and
- * sync it. No padding then says "closed cleanly". A poisoned journal is left as it is. */
+ * holds (RELIABILITY R6); finish a cut rotation; summaries and keys of closed generations
+ * (rebuild.c); recover the tail; then appends may come, or, when the index lacks something, reads
+ * first. Clean close: trim the tail and sync it. No padding then says "closed cleanly". A poisoned
+ * journal is left as it is. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/ensure.h"
-#include "base/log.h"
 #include "base/metrics.h"
 #include "journal/chain.h"
 #include "journal/internal.h"
-#include "journal/inventory.h"
-#include "journal/scan.h"
+#include "journal/manifest.h"
 #include "os/os.h"
 
 #define LOCK_TRIES 10000
@@ -212,154 +211,6 @@ static int open_tail(struct journal *j, int *fd_out, struct err *e)
     return 0;
 }
 
-/* Proves a whole closed generation and makes its summary (and keys) again. */
-static int rebuild(struct journal *j, struct generation *g, bool with_keys, struct err *e)
-{
-    if (g->bytes > UINT32_MAX) {
-        return err_set(e, ERR_UNSUPPORTED, "closed generation %u is larger than 4 GiB", g->ordinal);
-    }
-    struct bytes_file *file;
-    int r = journal_hold(j, g, &file, e);
-    if (r != 0) {
-        return r;
-    }
-    struct scan s;
-    struct scan_batch b = {0};
-    struct index_summary sum = {.generation = g->ordinal,
-                                .bytes = g->bytes,
-                                .first_id = g->first_id,
-                                .last_id = g->last_id};
-    struct err why = {0};
-    log_line(LOG_INFO, "journal", "rebuilding the index of generation %u", g->ordinal);
-    scan_start_file(&s, file, g->bytes, j->frontier.empty ? NULL : &j->frontier.last_id,
-                    j->frontier.head);
-    s.origin = journal_origin(j, g->ordinal);
-    while ((r = scan_next(&s, &b, journal_count_line, j, &why)) == 1) {
-        streams_keep(j->streams);
-        sum.batches++;
-        if (with_keys && journal_index_batch(j, &b, g->ordinal) != 0) {
-            r = err_set(&why, ERR_NO_MEMORY, "no memory for batch keys");
-            break;
-        }
-    }
-    streams_undo(j->streams);
-    if (r == 0 &&
-        (s.offset != g->bytes || s.events == 0 || uuid_cmp(&b.last_id, &g->last_id) != 0)) {
-        r = err_set_at(&why, ERR_CORRUPT, s.offset, "it does not end with its last event");
-    }
-    if (r == ERR_CORRUPT) {
-        r = err_set_at(e, ERR_CORRUPT, s.offset, "closed generation %u is damaged at byte %llu: %s",
-                       g->ordinal, (unsigned long long)s.offset, why.text);
-    } else if (r != 0) {
-        *e = why;
-        journal_say_refused(r, s.offset, e);
-    }
-    g->events = s.events;
-    uint64_t proven = s.offset;
-    memcpy(sum.head, s.head, SHA256_LEN);
-    sum.events = s.events;
-    if (s.events > 0) {
-        j->frontier.empty = false;
-        j->frontier.last_id = s.last_id;
-        j->frontier.events += s.events;
-        memcpy(j->frontier.head, s.head, SHA256_LEN);
-        g->last_id = r == 0 ? g->last_id : s.last_id;
-    }
-    scan_stop(&s);
-    journal_release(j, g, file);
-    if (r != 0) {
-        g->bytes = proven;
-        j->bytes += proven;
-        return r;
-    }
-    j->bytes += g->bytes;
-    char path[LAYOUT_PATH_MAX];
-    journal_generation_path(j, g, path);
-    r = streams_generation(j->streams, true, &sum.streams, &sum.stream_count);
-    if (r == 0) {
-        r = index_close_generation(j->index, &sum, path, with_keys, e);
-        free(sum.streams);
-        index_settle(j->index); /* one generation's keys in memory at a time */
-    }
-    return r;
-}
-
-/* One closed generation: by its summary when that holds, else by reading it. */
-static int load_generation(struct journal *j, struct generation *g, bool keys_known, struct err *e)
-{
-    struct index_generation expect = {g->first_id, g->last_id, g->bytes};
-    struct index_summary sum;
-    struct err why = {0};
-    int r = index_summary_load(j->layout.index, g->ordinal, &expect, &sum, &why);
-    if (r == ERR_NO_MEMORY) {
-        *e = why;
-        return r;
-    }
-    if (r != 0 || !keys_known) {
-        if (r == 0) {
-            index_summary_free(&sum);
-        }
-        return rebuild(j, g, !keys_known, e);
-    }
-    for (uint32_t i = 0; i < sum.stream_count && r == 0; i++) {
-        r = streams_load(j->streams, &sum.streams[i]);
-    }
-    g->events = sum.events;
-    j->bytes += g->bytes;
-    j->frontier.empty = false;
-    j->frontier.last_id = g->last_id;
-    j->frontier.events += sum.events;
-    memcpy(j->frontier.head, sum.head, SHA256_LEN);
-    r = r == 0 ? journal_load_retirements(j, g, &sum, e) : err_set(e, r, "no memory for streams");
-    index_summary_free(&sum);
-    return r;
-}
-
-static int load_closed(struct journal *j, struct err *e)
-{
-    struct inventory inv;
-    int r = inventory_take(&j->layout, &inv, e);
-    if (r != 0) {
-        return r;
-    }
-    const struct layout_generation *rows = inv.closed;
-    uint32_t count = inv.count;
-    j->manifest_bytes = inv.manifest.good_bytes;
-    struct index_generation *closed = calloc(count + 1u, sizeof *closed);
-    bool *known = calloc(count + 1u, sizeof *known);
-    r = closed == NULL || known == NULL ? err_set(e, ERR_NO_MEMORY, "no memory for generations")
-                                        : 0;
-    for (uint32_t i = 0; i < count && r == 0; i++) {
-        closed[i] = (struct index_generation){rows[i].first_id, rows[i].last_id, rows[i].bytes};
-    }
-    if (r == 0) {
-        j->index = index_open(j->layout.index, closed, count, known, j->options.threads, e);
-        r = j->index == NULL ? e->code : 0;
-    }
-    for (uint32_t i = 0; i < count && r == 0; i++) {
-        struct generation *g = journal_add_generation(j, -1);
-        if (g == NULL) {
-            r = err_set(e, ERR_NO_MEMORY, "no memory for generations");
-            break;
-        }
-        g->first_id = rows[i].first_id;
-        g->last_id = rows[i].last_id;
-        g->named_last_id = rows[i].last_id;
-        g->bytes = rows[i].bytes;
-        r = rows[i].sealed ? journal_load_sealed(j, g, &rows[i], e) : 0;
-        if (r == 0) {
-            r = load_generation(j, g, known[i], e);
-        }
-    }
-    free(closed);
-    free(known);
-    if (r == 0) {
-        r = journal_clear_seals(j, &inv, e);
-    }
-    inventory_free(&inv);
-    return r;
-}
-
 /* Everything behind the lock. ERR_CORRUPT: j serves what is proven. */
 static int open_locked(struct journal *j, struct err *e)
 {
@@ -374,7 +225,7 @@ static int open_locked(struct journal *j, struct err *e)
     if (r != 0) {
         return r;
     }
-    r = load_closed(j, e);
+    r = journal_load_closed(j, e);
     if (r == 0 && journal_add_generation(j, fd) == NULL) {
         r = err_set(e, ERR_NO_MEMORY, "no memory for generations");
     }
@@ -384,11 +235,26 @@ static int open_locked(struct journal *j, struct err *e)
         (void)os_close(fd);
         return r;
     }
-    return journal_recover_tail(j, fd, e);
+    r = journal_recover_tail(j, fd, e);
+    if (r != 0 || atomic_load(&j->indexing)) {
+        return r; /* nothing is changed before all is proven (rebuild.c) */
+    }
+    return journal_ready_tail(j, e);
+}
+
+int journal_start_spare(struct journal *j, struct err *e)
+{
+    int r = spare_start(&j->spare, &j->layout, j->options.generation_bytes, j->options.threads, e);
+    if (r == 0) {
+        j->spare_running = true;
+        spare_request(&j->spare);
+    }
+    return r;
 }
 
 static void free_journal(struct journal *j)
 {
+    journal_rebuild_stop(j);
     sealer_stop(j);
     if (j->spare_running) {
         spare_stop(&j->spare);
@@ -398,7 +264,7 @@ static void free_journal(struct journal *j)
     }
     streams_free(j->streams);
     lifecycle_free(j->lifecycle);
-    for (uint32_t i = 0; i < j->generation_count; i++) {
+    for (uint32_t i = 0; i < j->generation_made; i++) {
         struct generation *g = j->generations[i];
         ensure(g->file == NULL || (g->tail && g->file->users == 1));
         bytes_file_close(g->file);
@@ -438,7 +304,11 @@ int journal_open(const char *dir, const struct journal_options *options, struct 
     int r = pthread_mutex_init(&j->lock, NULL);
     ensure(r == 0);
     sealer_init(&j->sealer);
+    atomic_init(&j->poisoned, false);
+    atomic_init(&j->indexing, false);
+    atomic_init(&j->rebuild.stop, false);
     j->frontier.empty = true;
+    j->frontier.complete = true;
     memcpy(j->frontier.head, chain_genesis, SHA256_LEN);
     j->streams = streams_new();
     j->lifecycle = lifecycle_new();
@@ -458,20 +328,28 @@ int journal_open(const char *dir, const struct journal_options *options, struct 
     if (r == ERR_CORRUPT && j->index != NULL) {
         journal_poison_damaged(j, e->text);
         journal_refresh_metrics(j);
+        r = journal_rebuild_start(j, e); /* for the count and the head of what is proven */
+        if (r != 0) {
+            free_journal(j);
+            return r;
+        }
         *out = j;
         return 0;
     }
-    if (r == 0) {
-        r = spare_start(&j->spare, &j->layout, j->options.generation_bytes, j->options.threads, e);
-        j->spare_running = r == 0;
+    if (r == 0 && !atomic_load(&j->indexing)) {
+        r = journal_start_spare(j, e);
     }
     if (r != 0) {
         free_journal(j);
         return r;
     }
-    spare_request(&j->spare);
     journal_refresh_metrics(j);
     metric_set(METRIC_JOURNAL_POISONED, 0);
+    r = journal_rebuild_start(j, e);
+    if (r != 0) {
+        free_journal(j);
+        return r;
+    }
     *out = j;
     return 0;
 }
@@ -479,8 +357,9 @@ int journal_open(const char *dir, const struct journal_options *options, struct 
 int journal_close(struct journal *j, struct err *e)
 {
     int r = 0;
+    journal_rebuild_stop(j);
     sealer_stop(j);
-    if (!j->poisoned) {
+    if (!j->poisoned && !atomic_load(&j->indexing)) {
         spare_stop(&j->spare);
         j->spare_running = false;
         struct generation *tail = journal_tail(j);
@@ -492,7 +371,7 @@ int journal_close(struct journal *j, struct err *e)
             r = os_sync_dir(j->layout.journal);
         }
         r = r < 0 ? err_os(e, r, "close", "tail.ndjson") : 0;
-        index_settle(j->index);
+        index_flush(j->index);
     }
     free_journal(j);
     return r;

@@ -23,15 +23,6 @@
 #include "journal/segment.h"
 #include "os/os.h"
 
-void journal_generation_path(struct journal *j, const struct generation *g,
-                             char out[LAYOUT_PATH_MAX])
-{
-    struct layout_generation row = {
-        .first_id = g->first_id, .last_id = g->named_last_id, .sealed = g->sealed};
-    memcpy(row.sha256, g->sha256, SHA256_LEN);
-    layout_generation_path(&j->layout, &row, out);
-}
-
 int journal_load_sealed(struct journal *j, struct generation *g,
                         const struct layout_generation *row, struct err *e)
 {

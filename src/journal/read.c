@@ -11,6 +11,7 @@
 #include "base/ensure.h"
 #include "journal/internal.h"
 #include "journal/scan.h"
+#include "journal/skip.h"
 
 #define WINDOW         (256u << 10)
 #define SEEK_PIECE     (8u << 10)
@@ -77,7 +78,9 @@ static int hold(struct journal_reader *r, uint32_t n, struct err *e)
     }
     let_go(r);
     struct generation *g = generation_at(r->j, n);
-    ensure(g != NULL);
+    if (g == NULL) {
+        return err_set(e, ERR_CORRUPT, "generation %u lies behind damage that was found", n);
+    }
     int code = journal_hold(r->j, g, &r->file, e);
     if (code != 0) {
         return code;
@@ -127,9 +130,8 @@ static int fill_line(struct journal_reader *r, uint64_t limit, size_t *len, stru
             return 1;
         }
         uint64_t at = r->window_offset + r->window.len;
-        ensure(at <= limit);
-        if (at == limit) {
-            return have == 0 ? 0 : corrupt(r, r->window_offset + r->next, e);
+        if (at >= limit) { /* above it: damage was found there meanwhile */
+            return have == 0 && at == limit ? 0 : corrupt(r, r->window_offset + r->next, e);
         }
         if (r->next > 0) {
             memmove(r->window.ptr, p, have);
@@ -183,6 +185,11 @@ static bool matches(const struct journal_filter *f, const struct line *l)
 static int next_line(struct journal_reader *r, struct line *l, size_t *len, struct err *e)
 {
     while (!r->done && r->generation <= r->end_generation) {
+        if (r->offset == 0 && r->window.len == 0 &&
+            journal_skips(r->j, r->generation, &r->filter)) {
+            place(r, r->generation + 1, 0);
+            continue;
+        }
         int code = hold(r, r->generation, e);
         if (code != 0) {
             return code;
@@ -452,6 +459,9 @@ int journal_reader_last(struct journal_reader *r, uint64_t n, struct err *e)
     bool any = false;
     while (g > 0 && wanted > 0) {
         g--;
+        if (journal_skips(r->j, g, &r->filter)) {
+            continue;
+        }
         uint64_t found = 0;
         uint64_t start = 0;
         int code = last_in_generation(r, g, wanted, &found, &start, e);

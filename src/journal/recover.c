@@ -43,18 +43,40 @@ int journal_count_line(void *ctx, const struct line *l)
                   : streams_add(j->streams, line_inner(l->source), line_inner(l->stream), &l->id);
 }
 
-/* Proves batches from the start until the data ends. 0: at s->offset there is no more; ERR_CORRUPT:
- * an invalid one begins there. */
-static int prove_all(struct journal *j, struct scan *s, struct err *e)
+int journal_count_tail(struct journal *j, struct scan *s, struct err *e)
 {
     struct generation *tail = journal_tail(j);
     struct scan_batch b;
     int r;
     while ((r = scan_next(s, &b, journal_count_line, j, e)) == 1) {
+        r = journal_index_batch(j, &b, tail->ordinal);
+        if (r != 0) {
+            return err_set(e, r, "no memory for batch keys");
+        }
+        streams_keep(j->streams);
+        j->batches_in_tail++;
+        if (atomic_load(&j->rebuild.stop)) {
+            return err_set(e, ERR_NOT_READY, "the journal is closed");
+        }
+    }
+    streams_undo(j->streams);
+    return r;
+}
+
+/* Proves batches from the start until the data ends. While indexing only that: keys and streams
+ * come behind those of the generations before. 0: at s->offset there is no more; ERR_CORRUPT: an
+ * invalid one begins there. */
+static int prove_all(struct journal *j, struct scan *s, struct err *e)
+{
+    struct generation *tail = journal_tail(j);
+    bool indexing = atomic_load(&j->indexing);
+    struct scan_batch b;
+    int r;
+    while ((r = scan_next(s, &b, indexing ? NULL : journal_count_line, j, e)) == 1) {
         if (b.offset + b.bytes > UINT32_MAX) {
             return err_set_at(e, ERR_UNSUPPORTED, b.offset, "tail.ndjson is larger than 4 GiB");
         }
-        r = journal_index_batch(j, &b, tail->ordinal);
+        r = indexing ? 0 : journal_index_batch(j, &b, tail->ordinal);
         if (r != 0) {
             return err_set(e, r, "no memory for batch keys");
         }
@@ -64,7 +86,7 @@ static int prove_all(struct journal *j, struct scan *s, struct err *e)
         }
         tail->last_id = b.last_id;
         tail->events += b.events;
-        j->batches_in_tail++;
+        j->batches_in_tail += !indexing;
     }
     streams_undo(j->streams);
     return r;
@@ -74,6 +96,10 @@ enum origin journal_origin(struct journal *j, uint32_t ordinal)
 {
     pthread_mutex_lock(&j->lock);
     ensure(ordinal <= j->generation_count);
+    if (ordinal < j->origin_generations) { /* those that are indexed behind the tail's proof */
+        j->origin = ORIGIN_UNKNOWN;
+        j->origin_generations = 0;
+    }
     for (uint32_t i = j->origin_generations; i < ordinal; i++) {
         const struct generation *g = j->generations[i];
         const struct uuid *last = i > 0 ? &j->generations[i - 1]->last_id : NULL;
@@ -129,27 +155,33 @@ static int save_remnant(struct journal *j, uint64_t bad, struct slice region, st
     return code;
 }
 
-/* The bytes [bad, end) are invalid. Decides, and mends a torn tail. */
-static int mend(struct journal *j, int fd, uint64_t bad, uint64_t end,
-                const struct damage_past *past, const char *why, struct err *e)
+/* The bytes [bad, end) of the tail are invalid. Decides, and, unless that is for later, mends a
+ * torn tail. */
+static int mend(struct journal *j, int fd, bool only_decide, struct err *e)
 {
+    uint64_t bad = j->tail_found.bad;
+    uint64_t end = j->tail_found.end;
+    const char *why = j->tail_found.why;
     char *bytes = NULL;
+    const struct damage_past past = {.last = j->frontier.empty ? NULL : &j->frontier.last_id,
+                                     .origin = j->tail_found.origin,
+                                     .closed = j->tail_found.closed};
     bool damaged = true;
     int r = damage_read(fd, bad, end, &bytes, e);
     if (r != 0) {
         return r;
     }
     struct slice region = slice_of(bytes, (size_t)(end - bad));
-    r = damage_find(fd, bad, region, past, &damaged, e);
+    r = damage_find(fd, bad, region, &past, &damaged, e);
     if (r == 0 && damaged) {
         r = err_set_at(e, ERR_CORRUPT, bad, "tail.ndjson is damaged at byte %llu: %s",
                        (unsigned long long)bad, why);
     }
-    if (r == 0) {
+    if (r == 0 && !only_decide) {
         r = save_remnant(j, bad, region, e);
     }
     free(bytes);
-    if (r != 0) {
+    if (r != 0 || only_decide) {
         return r;
     }
     log_line(LOG_WARN, "journal", "tail.ndjson: a torn group at byte %llu was cut off (%s)",
@@ -169,8 +201,10 @@ static void publish(struct journal *j, const struct scan *s)
     if (tail->events > 0) {
         j->frontier.empty = false;
         j->frontier.last_id = tail->last_id;
-        j->frontier.events += tail->events;
-        memcpy(j->frontier.head, s->head, SHA256_LEN);
+        if (j->frontier.complete) {
+            j->frontier.events += tail->events;
+            memcpy(j->frontier.head, s->head, SHA256_LEN);
+        }
     }
     if (!j->frontier.empty) {
         struct event_id_parts p = event_id_split(&j->frontier.last_id);
@@ -229,30 +263,37 @@ int journal_recover_tail(struct journal *j, int fd, struct err *e)
         return r;
     }
     publish(j, &s);
-    const char *reason = r == ERR_CORRUPT ? s.why : "bytes behind the end of the data";
-    uint64_t bad = s.offset;
-    const struct damage_past past = {.last = j->frontier.empty ? NULL : &j->frontier.last_id,
-                                     .origin = s.origin,
-                                     .closed = closed};
+    j->tail_found.why = r == ERR_CORRUPT ? s.why : "bytes behind the end of the data";
+    j->tail_found.bad = s.offset;
+    j->tail_found.closed = closed;
+    j->tail_found.size = st.size;
+    j->tail_found.origin = s.origin;
     scan_stop(&s);
-    uint64_t end = bad;
-    r = damage_data_end(fd, bad, st.size, &end, e);
+    r = damage_data_end(fd, j->tail_found.bad, st.size, &j->tail_found.end, e);
+    if (r == 0 && j->tail_found.end > j->tail_found.bad) {
+        r = mend(j, fd, true, e);
+    }
     if (r != 0) {
         return r;
-    }
-    uint64_t size = st.size;
-    if (end > bad) {
-        r = mend(j, fd, bad, end, &past, reason, e);
-        if (r != 0) {
-            return r;
-        }
-        size = bad;
     }
     if (j->any_group && j->last_ms >= TIMEFMT_MS_END) {
         return err_set(e, ERR_UNSUPPORTED, "the last event id is of a time past the year 9999");
     }
     if (j->any_group && j->last_group == EVENT_ID_GROUP_MAX && j->last_ms + 1 >= TIMEFMT_MS_END) {
         return err_set(e, ERR_UNSUPPORTED, "the last event id leaves no room for one behind it");
+    }
+    return 0;
+}
+
+int journal_ready_tail(struct journal *j, struct err *e)
+{
+    uint64_t size = j->tail_found.size;
+    if (j->tail_found.end > j->tail_found.bad) {
+        int r = mend(j, journal_tail(j)->fd, false, e);
+        if (r != 0) {
+            return r;
+        }
+        size = j->tail_found.bad;
     }
     return pad(j, size, e);
 }

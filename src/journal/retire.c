@@ -128,6 +128,10 @@ int journal_retire(struct journal *j, struct slice source, struct journal_result
     if (j->poisoned) {
         return err_set(e, ERR_WRITER_POISONED, "%s", j->cause);
     }
+    int code = journal_keys_ready(j, e);
+    if (code != 0) {
+        return code;
+    }
     const struct lifecycle_entry *known = lifecycle_find(j->lifecycle, line_inner(source));
     if (known != NULL) {
         r->outcome = JOURNAL_ALREADY_RETIRED;
@@ -139,9 +143,9 @@ int journal_retire(struct journal *j, struct slice source, struct journal_result
         r->outcome = JOURNAL_SOURCE_UNKNOWN;
         return 0;
     }
-    int code = make_batch(source, &frontier, &text, &j->scratch, &ev, &b)
-                   ? stage_retirement(j, source, &b, &frontier, r, e)
-                   : err_set(e, ERR_NO_MEMORY, "no memory for a retirement");
+    code = make_batch(source, &frontier, &text, &j->scratch, &ev, &b)
+               ? stage_retirement(j, source, &b, &frontier, r, e)
+               : err_set(e, ERR_NO_MEMORY, "no memory for a retirement");
     buf_free(&text);
     return code;
 }

@@ -89,12 +89,10 @@ static void summarize(struct journal *j, const struct generation *closed)
                               .batches = j->batches_in_tail,
                               .bytes = closed->bytes};
     memcpy(s.head, j->frontier.head, SHA256_LEN);
-    char path[LAYOUT_PATH_MAX];
-    layout_pending_path(&j->layout, &closed->first_id, &closed->last_id, path);
     struct err e = {0};
     int r = streams_generation(j->streams, true, &s.streams, &s.stream_count);
     if (r == 0) {
-        r = index_close_generation(j->index, &s, path, true, &e);
+        r = index_close_generation(j->index, &s, true, &e);
         free(s.streams);
     }
     if (r != 0) {

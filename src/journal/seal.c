@@ -193,6 +193,9 @@ static int may_seal(struct journal *j, struct err *e)
     pthread_mutex_lock(&j->lock);
     int r = j->poisoned ? err_set(e, ERR_WRITER_POISONED, "%s", j->cause) : 0;
     pthread_mutex_unlock(&j->lock);
+    if (r == 0 && atomic_load(&j->indexing)) { /* nothing is changed before all is proven */
+        r = err_set(e, ERR_NOT_READY, "the index is being made");
+    }
     return r;
 }
 

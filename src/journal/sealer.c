@@ -227,6 +227,9 @@ void sealer_tick(struct journal *j)
         atomic_store(&s->close_tail, false);
         return;
     }
+    if (atomic_load(&j->indexing)) {
+        return; /* another thread has the writer's state */
+    }
     if (atomic_load(&s->close_tail) && j->group_events == 0) {
         close_wanted(j);
     }

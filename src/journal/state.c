@@ -16,11 +16,11 @@ static void poison(struct journal *j, const char *cause, bool damaged)
 {
     pthread_mutex_lock(&j->lock);
     bool first = !j->poisoned;
-    j->poisoned = true;
     j->damaged = j->damaged || damaged;
     if (first) {
         (void)snprintf(j->cause, sizeof j->cause, "%s", cause);
     }
+    j->poisoned = true;
     pthread_mutex_unlock(&j->lock);
     if (first) {
         metric_set(METRIC_JOURNAL_POISONED, 1);
@@ -85,8 +85,10 @@ struct generation *journal_add_generation(struct journal *j, int fd)
         j->generations = all;
         j->generation_cap = cap;
     }
+    ensure(j->generation_count == j->generation_made);
     g->ordinal = j->generation_count;
     j->generations[j->generation_count++] = g;
+    j->generation_made = j->generation_count;
     pthread_mutex_unlock(&j->lock);
     return g;
 }
@@ -131,7 +133,7 @@ static bool take_file(struct generation *g, bool sealed, struct bytes_file **min
     if (g->file == NULL && *mine != NULL && g->sealed == sealed) {
         g->file = *mine;
         *mine = NULL;
-        if (!sealed) {
+        if (!sealed && !g->cut) {
             g->file->block_crcs = g->block_crcs;
             g->file->block_count = g->block_count;
             g->file->bytes = g->bytes;
@@ -203,29 +205,40 @@ void journal_get_status(struct journal *j, struct journal_status *out)
     out->poisoned = j->poisoned;
     out->damaged = j->damaged;
     out->no_space = j->no_space;
+    out->indexing = j->indexing && !j->poisoned;
+    out->indexed = j->rebuild.done;
+    out->index_total = j->rebuild.total;
     memcpy(out->cause, j->cause, sizeof out->cause);
     pthread_mutex_unlock(&j->lock);
+    out->index_full = index_full(j->index);
     out->clock_ahead_ms = metric_get(METRIC_JOURNAL_CLOCK_AHEAD_MS);
 }
 
 void journal_refresh_metrics(struct journal *j)
 {
-    metric_set(METRIC_JOURNAL_EVENTS, j->frontier.events);
-    metric_set(METRIC_JOURNAL_BYTES, j->bytes);
-    metric_set(METRIC_JOURNAL_GENERATIONS, j->generation_count);
-    pthread_mutex_lock(&j->lock);
-    metric_set(METRIC_JOURNAL_SEGMENTS, j->sealed_count);
-    metric_set(METRIC_JOURNAL_SEGMENT_PLAIN_BYTES, j->sealed_bytes);
-    metric_set(METRIC_JOURNAL_SEGMENT_BYTES, j->stored_bytes);
-    pthread_mutex_unlock(&j->lock);
+    struct journal_status st;
+    journal_get_status(j, &st);
+    metric_set(METRIC_JOURNAL_EVENTS, st.frontier.events);
+    metric_set(METRIC_JOURNAL_BYTES, st.bytes);
+    metric_set(METRIC_JOURNAL_GENERATIONS, st.generations);
+    metric_set(METRIC_JOURNAL_SEGMENTS, st.segments);
+    metric_set(METRIC_JOURNAL_SEGMENT_PLAIN_BYTES, st.sealed_bytes);
+    metric_set(METRIC_JOURNAL_SEGMENT_BYTES, st.stored_bytes);
     metric_set(METRIC_INDEX_RUNS, index_run_count(j->index));
+    metric_set(METRIC_INDEX_MEMORY, index_memory_used(j->index));
 }
 
 void journal_tick(struct journal *j)
 {
     journal_refresh_metrics(j);
+    if (j->poisoned || atomic_load(&j->indexing)) {
+        return;
+    }
     sealer_tick(j);
-    if (j->poisoned || !j->no_space) {
+    if (index_full(j->index)) {
+        index_retry(j->index);
+    }
+    if (!j->no_space) {
         return;
     }
     struct err failure = {0};

@@ -25,6 +25,9 @@
     X(SEAL_AFTER_GENERATIONS, seal_after_generations, UINT, "0", 0, 1000000,                       \
       "seal-after-generations", "TALLYMAN_SEAL_AFTER_GENERATIONS",                                 \
       "closed generations that stay plain, older ones are sealed; 0: only when asked")             \
+    X(INDEX_MEMORY_BYTES, index_memory_bytes, BYTES, "256MiB", UINT64_C(16777216),                 \
+      UINT64_C(1099511627776), "index-memory-bytes", "TALLYMAN_INDEX_MEMORY_BYTES",                \
+      "memory for batch keys: filters, and keys that are not written yet")                         \
     X(CONNECTIONS_MAX, connections_max, UINT, "1024", 1, 1000000, "connections-max",               \
       "TALLYMAN_CONNECTIONS_MAX", "open client connections, more are answered 503")                \
     X(BODY_BUDGET_BYTES, body_budget_bytes, BYTES, "256MiB", UINT64_C(1048576),                    \

@@ -229,10 +229,13 @@ static int listen_all(struct serve *sv, const struct config *c, struct err *e)
 
 static int open_journal(struct serve *sv, const struct config *c, struct err *e)
 {
-    struct journal_options options = {.generation_bytes = c->generation_bytes,
-                                      .group_bytes = c->group_bytes,
-                                      .seal_after_generations = (uint32_t)c->seal_after_generations,
-                                      .threads = true};
+    struct journal_options options = {
+        .generation_bytes = c->generation_bytes,
+        .group_bytes = c->group_bytes,
+        .index_memory = c->index_memory_bytes,
+        .seal_after_generations = (uint32_t)c->seal_after_generations,
+        .threads = true,
+    };
     struct journal_status st;
     int r = journal_open(c->data, &options, &sv->journal, e);
     if (r != 0) {

@@ -27,6 +27,7 @@
     X(backup, "copy a data directory, also beside a running server")    \
     X(restore, "make a data directory of a backup")                     \
     X(sinks, "pause and resume all deliveries")                         \
+    X(reindex, "make the index of the history anew, without a server")  \
     X(verify, "check a data directory, also beside a running server")   \
     X(status, "ask a running server how it is")                         \
     X(version, "print version and revision")

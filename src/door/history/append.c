@@ -8,6 +8,7 @@
  * get the failure: a duplicate or a conflict may have been decided against a batch of the very
  * group that was lost. Reads that come behind them in the same turn wait too, so that nobody gets a
  * receipt and behind it, on the same connection, a history without it. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
 
@@ -69,6 +70,23 @@ static void answer_no_space(struct http_request *req)
     http_add_header(req, "Retry-After", SLICE("60"));
     http_answer_error(req, ERR_OVERLOADED, "the server has no space left; nothing was stored",
                       (struct slice){0});
+}
+
+static void answer_not_ready(struct history *h, struct http_request *req)
+{
+    struct journal_status st;
+    char text[160];
+    journal_get_status(h->journal, &st);
+    if (st.index_full) {
+        (void)snprintf(text, sizeof text,
+                       "the index cannot be written for now; nothing was stored");
+    } else {
+        (void)snprintf(text, sizeof text,
+                       "the index is being made: %u of %u generations; nothing was stored",
+                       st.indexed, st.index_total);
+    }
+    http_add_header(req, "Retry-After", SLICE("1"));
+    http_answer_error(req, ERR_OVERLOADED, text, (struct slice){0});
 }
 
 void history_answer_failure(struct http_request *req, int code)
@@ -305,6 +323,10 @@ void history_stage(struct history *h, struct http_request *req, const struct jou
     bool receipt = result.outcome == JOURNAL_COMMITTED || result.outcome == JOURNAL_DUPLICATE;
     if (r == 0 && !receipt && !remember_names(req, b, retired)) {
         r = ERR_NO_MEMORY; /* a retirement that was staged goes its way: asked again, it is told */
+    }
+    if (r == ERR_NOT_READY) {
+        answer_not_ready(h, req);
+        return;
     }
     if (r != 0) {
         if (r != ERR_NO_SPACE && r != ERR_WRITER_POISONED) {

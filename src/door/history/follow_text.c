@@ -135,8 +135,10 @@ void follow_put_caught_up(struct follower *f, struct buf *b)
     put_id(b, "next_after", &f->cursor);
     buf_put_char(b, ',');
     put_id(b, "snapshot_through_event_id", &f->through.last_id);
-    buf_put_char(b, ',');
-    history_put_snapshot(b, &f->through);
+    if (f->through.complete) { /* else the index is being made */
+        buf_put_char(b, ',');
+        history_put_snapshot(b, &f->through);
+    }
     end_named(f, b);
     f->live = true;
 }

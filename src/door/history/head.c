@@ -3,7 +3,8 @@
  * A worker signs, so that the loop does not spend the 50 us that a signature takes (measure:
  * build/bench/headcost); each request is signed anew, so that its time is now's. It starts like any
  * read: an append whose answer came before it was asked for is in it. Answers: 500 while there is
- * no key; the log has said why at the start. */
+ * no key; the log has said why at the start. 429 while count and head are not known yet, since the
+ * index is being made. */
 #include <stdlib.h>
 
 #include "base/ensure.h"
@@ -24,6 +25,10 @@ static void head_work(void *ctx)
     struct journal_frontier f;
 
     journal_get_frontier(hd->h->journal, &f);
+    if (!f.complete) {
+        hd->code = err_set(&hd->e, ERR_NOT_READY, "the index is being made; there is no count yet");
+        return;
+    }
     hd->code = signed_head_make(&f, os_clock_real_ms(), hd->h->options.head_key, &hd->text, &hd->e);
 }
 
@@ -38,7 +43,10 @@ static void head_done(void *ctx, struct http_request *req)
 {
     struct head *hd = ctx;
 
-    if (hd->code != 0) {
+    if (hd->code == ERR_NOT_READY) {
+        http_add_header(req, "Retry-After", SLICE("1"));
+        http_answer_error(req, ERR_OVERLOADED, hd->e.text, (struct slice){0});
+    } else if (hd->code != 0) {
         history_answer_err(req, &hd->e);
     } else {
         http_answer(req, 200, "application/json", buf_slice(&hd->text));

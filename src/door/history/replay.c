@@ -67,8 +67,10 @@ static void put_end(struct replay *rp, bool stopped)
     }
     buf_put_char(b, ',');
     history_put_id(b, "snapshot_through_event_id", f->empty, &f->last_id);
-    buf_put_char(b, ',');
-    history_put_snapshot(b, f);
+    if (f->complete) { /* else the index is being made: count and head are not known yet */
+        buf_put_char(b, ',');
+        history_put_snapshot(b, f);
+    }
 }
 
 static void finish(struct replay *rp, bool stopped)

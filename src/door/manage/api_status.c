@@ -197,8 +197,10 @@ static void put_journal(struct buf *b, struct journal *j)
     } else {
         json_put_string(b, slice_of(id, sizeof id));
     }
-    manage_put_number(b, "events", st.frontier.events);
-    manage_put_text(b, "chain_head", slice_of(hex, sizeof hex));
+    if (st.frontier.complete) {
+        manage_put_number(b, "events", st.frontier.events);
+        manage_put_text(b, "chain_head", slice_of(hex, sizeof hex));
+    }
     buf_put_char(b, '}');
     json_put_name(b, "journal");
     buf_put_char(b, '{');
@@ -214,6 +216,10 @@ static void put_journal(struct buf *b, struct journal *j)
     manage_put_flag(b, "damaged", st.damaged);
     manage_put_flag(b, "no_space", st.no_space);
     manage_put_text(b, "cause", slice_cstr(st.cause));
+    manage_put_flag(b, "indexing", st.indexing);
+    manage_put_flag(b, "index_full", st.index_full);
+    manage_put_number(b, "generations_indexed", st.indexed);
+    manage_put_number(b, "generations_to_index", st.index_total);
     manage_put_number(b, "clock_ahead_ms", st.clock_ahead_ms);
     manage_put_number(b, "syncs", metric_get(METRIC_JOURNAL_SYNCS));
     manage_put_number(b, "batches", metric_get(METRIC_JOURNAL_BATCHES));

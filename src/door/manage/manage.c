@@ -51,6 +51,14 @@ static void readyz(void *ctx, struct http_request *req)
         not_ready(req, "store_poisoned", "queue", s.cause);
     } else if (j.no_space) {
         not_ready(req, "no_space", "journal", j.cause);
+    } else if (j.indexing || j.index_full) {
+        char detail[128];
+
+        (void)snprintf(detail, sizeof detail,
+                       j.indexing ? "index: %u of %u generations"
+                                  : "index: its files cannot be written, keys wait in memory",
+                       j.indexed, j.index_total);
+        not_ready(req, "indexing", "journal", detail);
     } else if (s.no_space) {
         not_ready(req, "no_space", "queue", s.cause);
     } else if (m->stopping) {

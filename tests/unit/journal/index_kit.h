@@ -39,7 +39,8 @@ struct ikit {
     struct index_key *keys; /* all keys that must be found */
     size_t key_count, key_room;
     bool sorted;
-    uint32_t active_keys; /* of the generation being written */
+    uint32_t active_keys;  /* of the generation being written */
+    uint64_t memory_bytes; /* for index_open; 0: the default */
 };
 
 static inline uint64_t ikit_next(struct ikit_random *r)
@@ -338,15 +339,39 @@ static inline uint32_t ikit_seal(struct ikit *k)
     return generation;
 }
 
+/* index_read_fn: the files that ikit_write_file makes; ctx is the kit. */
+static inline int64_t ikit_read(void *ctx, uint32_t generation, uint64_t at, void *p, size_t n,
+                                struct err *e)
+{
+    char path[96];
+    int64_t got;
+    int fd;
+
+    ikit_path(path, ctx, generation);
+    fd = os_open(path, O_RDONLY, 0);
+    if (fd < 0) {
+        return err_os(e, fd, "open", path);
+    }
+    got = os_pread_full(fd, p, n, at);
+    (void)os_close(fd);
+    return got < 0 ? err_os(e, (int)got, "read", path) : got;
+}
+
+static inline struct index_options ikit_options(const struct ikit *k, bool background)
+{
+    return (struct index_options){.background = background,
+                                  .memory_bytes = k->memory_bytes,
+                                  .read = ikit_read,
+                                  .ctx = (void *)(uintptr_t)k};
+}
+
 static inline int ikit_close_result(struct ikit *k, struct index *ix, uint32_t generation,
                                     bool with_keys)
 {
     struct index_summary s = ikit_summary(k, generation);
-    char path[96];
     struct err e;
 
-    ikit_path(path, k, generation);
-    return index_close_generation(ix, &s, path, with_keys, &e);
+    return index_close_generation(ix, &s, with_keys, &e);
 }
 
 static inline void ikit_close(struct ikit *k, struct index *ix)
@@ -375,10 +400,19 @@ static inline unsigned ikit_rebuild(struct ikit *k, struct index *ix, const bool
     return rebuilt;
 }
 
+static inline struct index *ikit_try_open(const struct ikit *k, const char *dir,
+                                          const struct index_generation *closed, uint32_t count,
+                                          bool *known, bool background, struct err *e)
+{
+    const struct index_options options = ikit_options(k, background);
+
+    return index_open(dir, closed, count, known, &options, e);
+}
+
 static inline struct index *ikit_open(const struct ikit *k, bool *known, bool background)
 {
     struct err e = {.code = 0};
-    struct index *ix = index_open(k->dir, k->closed, k->count, known, background, &e);
+    struct index *ix = ikit_try_open(k, k->dir, k->closed, k->count, known, background, &e);
 
     if (ix == NULL) {
         fail_msg("index_open: %s", e.text);

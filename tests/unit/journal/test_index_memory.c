@@ -136,7 +136,7 @@ static void scenario(void)
 
     armed = true;
     load_summaries();
-    ix = index_open(kit.dir, kit.closed, EARLIER, known, false, &e);
+    ix = ikit_try_open(&kit, kit.dir, kit.closed, EARLIER, known, false, &e);
     if (ix == NULL) {
         armed = false;
         assert_int_equal(e.code, ERR_NO_MEMORY);
@@ -232,7 +232,7 @@ static void test_no_thread(void **state)
     tight = before;
     tight.rlim_cur = (rlim_t)(pages * (unsigned long long)sysconf(_SC_PAGESIZE)) + (1u << 20);
     assert_int_equal(setrlimit(RLIMIT_AS, &tight), 0);
-    assert_null(index_open(k.dir, &none, 0, known, true, &e));
+    assert_null(ikit_try_open(&k, k.dir, &none, 0, known, true, &e));
     assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
     assert_int_equal(e.code, ERR_NO_MEMORY);
     ikit_end(&k);

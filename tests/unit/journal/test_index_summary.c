@@ -7,8 +7,12 @@ static bool known[16];
 /* Makes both checksums fit the bytes again. */
 static void sign_summary(struct ikit_image *sum)
 {
-    index_put_u32(sum->bytes + 148, crc32c(0, sum->bytes, 148));
-    index_put_u32(sum->bytes + sum->size - 4, crc32c(0, sum->bytes, sum->size - 4));
+    uint32_t front = index_get_u32(sum->bytes + 156);
+
+    index_put_u32(sum->bytes + 160, crc32c(0, sum->bytes, 160));
+    if (front >= 168 && front <= sum->size) {
+        index_put_u32(sum->bytes + front - 4, crc32c(0, sum->bytes, front - 4));
+    }
 }
 
 /* A kit with so many generations of three keys, closed. */
@@ -29,7 +33,8 @@ static void prepare(struct ikit *k, unsigned generations)
 
 static void test_summary_bytes(void **state)
 {
-    uint8_t want[152 + 28 + 4 + 4] = {0};
+    uint8_t want[164 + 28 + 4 + 4 + 4] = {0};
+    uint8_t content[KIT_FILL_BYTES + 3];
     struct index_summary s;
     struct ikit_image got;
     struct ikit k;
@@ -38,7 +43,7 @@ static void test_summary_bytes(void **state)
     prepare(&k, 2);
     s = ikit_summary(&k, 1);
     ikit_write_file(&k, 1, s.bytes, s.file_sha256);
-    memcpy(want, "TLYSUMM\n\1\0\0\0\1\0\0\0\274\0\0\0\0\0\0\0", 24);
+    memcpy(want, "TLYSUMM\n\2\0\0\0\1\0\0\0\314\0\0\0\0\0\0\0", 24);
     memcpy(want + 24, s.first_id.byte, 16);
     memcpy(want + 40, s.last_id.byte, 16);
     want[56] = 101;
@@ -47,10 +52,16 @@ static void test_summary_bytes(void **state)
     memset(want + 80, 2, 32);
     memcpy(want + 112, s.file_sha256, 32);
     want[144] = 1;
-    index_put_u32(want + 148, crc32c(0, want, 148));
-    memcpy(want + 152, s.streams[0].last_id.byte, 16);
-    memcpy(want + 168, "\1\0\0\0\0\0\0\0\1\0\3\0ab.c", 16);
-    index_put_u32(want + 184, crc32c(0, want, 184));
+    want[148] = 1;
+    want[156] = 204;
+    index_put_u32(want + 160, crc32c(0, want, 160));
+    memcpy(want + 164, s.streams[0].last_id.byte, 16);
+    memcpy(want + 180, "\1\0\0\0\0\0\0\0\1\0\3\0ab.c", 16);
+    for (unsigned i = 0; i < sizeof content; i++) {
+        content[i] = (uint8_t)(i * 7 + 1);
+    }
+    index_put_u32(want + 196, crc32c(0, content, sizeof content));
+    index_put_u32(want + 200, crc32c(0, want, 200));
     got = ikit_get(&k, "gen-00000001.sum");
     assert_int_equal(got.size, sizeof want);
     assert_memory_equal(got.bytes, want, sizeof want);
@@ -107,29 +118,33 @@ static void test_summary_damaged(void **state)
 
 static void test_summary_lies(void **state)
 {
-    /* Streams of generation 3: "a" "b.c" at 152, "a" "b.d" at 184, "ab" "b" at 216; end at 247. */
+    /* Streams of generation 3: "a" "b.c" at 164, "a" "b.d" at 196, "ab" "b" at 228; end at 259. */
     static const struct {
         size_t at;
         uint8_t value;
     } lies[] = {
-        {8, 2},      /* version */
+        {8, 1},      /* version */
         {12, 2},     /* generation */
         {16, 250},   /* size */
+        {148, 0},    /* no checksums */
+        {148, 2},    /* one checksum too many */
+        {152, 1},    /* a filter that is not there */
+        {156, 200},  /* a shorter front */
         {24, 0xee},  /* first id */
         {55, 0xee},  /* last id */
         {72, 1},     /* bytes */
         {144, 2},    /* streams: one fewer */
         {144, 4},    /* one more, and not there */
         {147, 0xff}, /* very many */
-        {176, 4},    /* longer source: eats into the next */
-        {176, 0},    /* empty source: order holds, the end is not met */
-        {176, 60},   /* no room for another stream behind it */
-        {177, 0xff}, /* very long source */
-        {179, 0xff}, /* very long stream */
-        {183, 'd'},  /* equal to the next */
-        {183, 'e'},  /* above the next */
-        {244, 'A'},  /* below the one before */
-        {242, 5},    /* longer than the file */
+        {188, 4},    /* longer source: eats into the next */
+        {188, 0},    /* empty source: order holds, the end is not met */
+        {188, 60},   /* no room for another stream behind it */
+        {189, 0xff}, /* very long source */
+        {191, 0xff}, /* very long stream */
+        {195, 'd'},  /* equal to the next */
+        {195, 'e'},  /* above the next */
+        {256, 'A'},  /* below the one before */
+        {254, 5},    /* longer than the file */
     };
     struct ikit_image sum;
     struct ikit k;
@@ -137,7 +152,7 @@ static void test_summary_lies(void **state)
 
     (void)state;
     prepare_summary(&k, &sum);
-    assert_int_equal(sum.size, 251);
+    assert_int_equal(sum.size, 267);
     for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
         uint8_t saved = sum.bytes[lies[i].at];
 
