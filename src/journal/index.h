@@ -140,7 +140,8 @@ int index_summary_load(const char *dir, uint32_t n, const struct index_generatio
                        struct index_summary *out, struct err *e) MUST_CHECK;
 void index_summary_free(struct index_summary *s);
 /* False: no event of (source, record_key) is in the generation; canonical JSON strings with quotes.
- * One read of 4 KiB. What cannot be read or does not hold says "maybe". Any thread. */
+ * One read of 4 KiB. What cannot be read says "maybe"; a summary whose filter does not hold is
+ * removed as well, for the next start to make again. Any thread. */
 bool index_record_maybe(const char *dir, uint32_t generation, const struct index_record_filter *f,
                         struct slice source, struct slice record_key);
 /* Number of checksums that a generation of so many bytes has. */

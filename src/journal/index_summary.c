@@ -314,11 +314,18 @@ bool index_record_maybe(const char *dir, uint32_t generation, const struct index
     }
     got = os_pread_full(fd, block, sizeof block, f->at + (uint64_t)number * INDEX_BLOCK_BYTES);
     (void)os_close(fd);
+    if (got < 0) {
+        return true;
+    }
     if (got != (int64_t)sizeof block || !index_block_holds(block, number, f->header_crc)) {
         struct err e;
 
-        (void)err_set(&e, ERR_CORRUPT, "block %u of the filter cannot be read", number);
+        (void)err_set(&e, ERR_CORRUPT,
+                      "block %u of the filter does not hold; the next start makes "
+                      "it again",
+                      number);
         index_failed("ask", name, &e);
+        index_unlink(dir, name);
         return true;
     }
     return index_filter_line_maybe(
