@@ -113,3 +113,53 @@ int inventory_strangers(const struct layout *l, const struct inventory *inv,
     struct strangers s = {.inv = inv, .fn = fn, .ctx = ctx};
     return os_list(l->segments, look_at, &s);
 }
+
+struct lost {
+    const struct inventory *inv;
+    char name[LAYOUT_SEGMENT_NAME];
+};
+
+static int find_lost(void *ctx, const char *name)
+{
+    struct lost *lost = ctx;
+    struct slice s = slice_cstr(name);
+    struct layout_generation g;
+    if (!layout_segment_parse(s, &g)) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < lost->inv->count; i++) {
+        const struct layout_generation *known = &lost->inv->closed[i];
+        if (uuid_cmp(&known->first_id, &g.first_id) == 0 &&
+            uuid_cmp(&known->last_id, &g.last_id) == 0) {
+            return 0;
+        }
+    }
+    memcpy(lost->name, name, s.len + 1);
+    return 1;
+}
+
+int inventory_check_segments(const struct layout *l, const struct inventory *inv, struct err *e)
+{
+    struct lost lost = {.inv = inv};
+    int r = inventory_strangers(l, inv, find_lost, &lost);
+    if (r < 0) {
+        return err_os(e, r, "list", "segments");
+    }
+    return r == 0 ? 0
+                  : err_set_at(e, ERR_CORRUPT, inv->manifest.good_bytes,
+                               "manifest.jsonl has no record of segments/%.75s..., which is the "
+                               "only copy of its events",
+                               lost.name);
+}
+
+int inventory_take_alone(const struct layout *l, struct inventory *inv, struct err *e)
+{
+    int r = inventory_take(l, inv, e);
+    if (r == 0) {
+        r = inventory_check_segments(l, inv, e);
+        if (r != 0) {
+            inventory_free(inv);
+        }
+    }
+    return r;
+}

@@ -18,6 +18,13 @@ struct inventory {
 /* ERR_CORRUPT, ERR_UNSUPPORTED, ERR_IO, ERR_NO_MEMORY: then there is nothing to free. */
 int inventory_take(const struct layout *l, struct inventory *inv, struct err *e) MUST_CHECK;
 void inventory_free(struct inventory *inv);
+/* A segment that no record of the manifest names, and whose generation is not in pending/ either,
+ * holds the only copy of its events: a plain file goes only when the record is committed, so there
+ * was one, and it is damaged. ERR_CORRUPT for that, ERR_IO. Not beside a server that seals. */
+int inventory_check_segments(const struct layout *l, const struct inventory *inv,
+                             struct err *e) MUST_CHECK;
+/* Both; on failure there is nothing to free. */
+int inventory_take_alone(const struct layout *l, struct inventory *inv, struct err *e) MUST_CHECK;
 /* Calls fn with each name in segments/ that no record of the manifest has; what it returns other
  * than 0 ends the listing. A negative errno when the directory cannot be listed. */
 int inventory_strangers(const struct layout *l, const struct inventory *inv,

@@ -147,7 +147,13 @@ static int check_manifest(struct journal *j, struct err *e)
     if (m.file_bytes == m.good_bytes) {
         return 0;
     }
-    /* A last record without LF was never committed. */
+    /* A last record without LF was never committed; or its LF is damaged. */
+    struct inventory inv;
+    r = inventory_take_alone(&j->layout, &inv, e);
+    if (r != 0) {
+        return r;
+    }
+    inventory_free(&inv);
     int fd = os_open(j->layout.manifest, O_RDWR, 0);
     if (fd < 0) {
         return err_os(e, fd, "open", "manifest.jsonl");

@@ -363,7 +363,7 @@ static int load(struct journal *j, int damage, struct err *e)
 int journal_load_closed(struct journal *j, struct err *e)
 {
     struct inventory inv;
-    int r = inventory_take(&j->layout, &inv, e);
+    int r = inventory_take_alone(&j->layout, &inv, e);
     if (r != 0) {
         return r;
     }

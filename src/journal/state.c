@@ -121,6 +121,7 @@ static int open_closed(struct journal *j, uint32_t ordinal, const struct layout_
         s->plain_bytes != row->bytes || s->events != row->events ||
         memcmp(s->head, row->head, SHA256_LEN) != 0) {
         bytes_file_close(*out);
+        *out = NULL;
         return err_set(e, ERR_CORRUPT, "the segment of generation %u is that of another one",
                        ordinal);
     }

@@ -305,6 +305,13 @@ static int run(struct verify *v, struct err *e)
         verify_fail(v, VERIFY_MANIFEST, "journal/manifest.jsonl", true, 0,
                     "the first record has no end, but there are events");
     }
+    if (r == 0 && v->report->ok && !v->report->live) {
+        r = inventory_check_segments(&v->layout, &v->inventory, e);
+        if (r == ERR_CORRUPT) {
+            verify_fail(v, VERIFY_MANIFEST, "journal/manifest.jsonl", true, e->offset, e->text);
+            r = 0;
+        }
+    }
     if (r == 0) {
         int listed = os_list(v->layout.journal, verify_note_orphan, v);
         r = listed < 0 ? err_os(e, listed, "list", "journal") : 0;

@@ -30,211 +30,54 @@
 
 #include "base/ensure.h"
 #include "base/log.h"
+#include "journal/bytes.h"
 #include "journal/chain.h"
 #include "journal/read.h"
 #include "journal/scan.h"
 #include "os/os.h"
-#include "tests/lib/rot_tree.h"
+#include "tests/lib/rot_check.h"
 
 #define SIZE           (1u << 20)
-#define KILLED_SIZE    (40u << 10) /* of data, in a tail of 64 KiB */
+#define SEALED_SIZE    (150u << 10) /* of data: one segment, one plain generation, a tail */
+#define KILLED_SIZE    (40u << 10)  /* of data, in a tail of 64 KiB */
 #define VIOLATIONS_MAX 5
 #define RETRIES        8     /* batches sent again per flip of the index; now and then all */
 #define FRESH          50000 /* number of a batch that nobody sent before */
-struct flip {
-    const struct rot_file *file;
-    uint64_t at;
-    unsigned bit;
-};
-
-struct test {
-    uint64_t seed, step, whole;
-    bool strict, verbose;
-    char repro[300];
-    uint64_t repro_at;
-    unsigned repro_bit;
-    /* results */
-    uint64_t flips, wholes, opens, refused;
-    unsigned violations;
-    struct flip now;
-};
-
-static bool no(struct test *t, const char *what, const char *detail)
-{
-    t->violations++;
-    printf("VIOLATION %s: %s\n  --seed %" PRIu64 " --repro %s:%" PRIu64 ":%u\n", what, detail,
-           t->seed, t->now.file->path, t->now.at, t->now.bit);
-    if (t->verbose && t->repro[0] != '\0' && model_in_use() != NULL) {
-        model_trace_print(model_in_use(), stdout);
-    }
-    (void)fflush(stdout);
-    return false;
-}
-
-/* ---- what is looked at ---- */
-
-static enum verify_fault name_fault(int r, enum scan_fault f, enum rot_kind kind)
-{
-    static const enum verify_fault faults[] = {[SCAN_FAULT_CONTENT] = VERIFY_CONTENT,
-                                               [SCAN_FAULT_EVENT] = VERIFY_EVENT,
-                                               [SCAN_FAULT_DIGEST] = VERIFY_BATCH,
-                                               [SCAN_FAULT_ORDER] = VERIFY_ORDER};
-    if (r == 0 || f == SCAN_FAULT_NONE || f == SCAN_FAULT_FRAMING) {
-        return kind == ROT_CLOSED ? VERIFY_PENDING : VERIFY_TAIL;
-    }
-    return faults[f];
-}
-
-/* The shortcut: the batch again. true: it is refused. *foretold: what verify will say. */
-static bool is_refused(const struct rot_file *f, const struct rot_batch *p,
-                       enum verify_fault *foretold)
-{
-    struct scan s;
-    struct scan_batch b;
-    struct err e;
-    int fd = os_open(f->path, O_RDONLY, 0);
-    ensure(fd >= 0);
-    scan_start(&s, fd, f->size, p->has_before ? &p->before_id : NULL, p->head);
-    s.origin = ORIGIN_OWN;
-    s.offset = p->offset;
-    int r = scan_next(&s, &b, NULL, NULL, &e);
-    *foretold = name_fault(r, s.fault, f->kind);
-    bool there = s.offset == p->offset;
-    scan_stop(&s);
-    (void)os_close(fd);
-    return there && (r == 0 || r == ERR_CORRUPT);
-}
-
-/* verify must name this file, and this place and fault. */
-static bool verify_names(struct test *t, const struct rot_batch *p, enum verify_fault fault)
-{
-    struct verify_report rep;
-    struct err e = {0};
-    char text[600];
-    int r = verify_journal(ROT_DIR, NULL, NULL, &rep, &e);
-    if (r != 0) {
-        return no(t, "verify gave no report", e.text);
-    }
-    bool right = !rep.ok && rep.fault == fault && rep.fault_has_offset &&
-                 rep.fault_offset == p->offset &&
-                 strcmp(rep.fault_file, t->now.file->path + sizeof ROT_DIR) == 0;
-    (void)snprintf(text, sizeof text, "%s in %s at %" PRIu64 ", and not %s at %" PRIu64,
-                   verify_fault_name(rep.fault), rep.fault_file, rep.fault_offset,
-                   verify_fault_name(fault), p->offset);
-    verify_report_free(&rep);
-    return right || no(t, "verify says something else than its walk", text);
-}
-
-/* Opens read-only, with what precedes the damage, and takes nothing. */
-static bool opens_damaged(struct test *t, const struct rot_tree *tree, const struct rot_batch *from,
-                          uint64_t proven)
-{
-    struct journal *j;
-    struct journal_status st;
-    struct journal_result result;
-    struct err e = {0};
-    int end;
-    t->opens++;
-    if (journal_open(ROT_DIR, &rot_options, &j, &e) != 0) {
-        return no(t, "open", e.text);
-    }
-    journal_get_status(j, &st);
-    bool ok = st.damaged && st.frontier.events == proven;
-    ok = ok || no(t, "open",
-                  st.damaged ? "it serves more or less than what is proven"
-                             : "the damage was not noticed");
-    bool wrong;
-    uint64_t served = rot_read_all(tree, j, from, NULL, &wrong, &end);
-    ok = ok && ((!wrong && end == 0 && served == proven) ||
-                no(t, "read", "not everything that precedes the damage was served"));
-    ok = ok && (rot_send(j, rot_spec(t->seed, FRESH), &result, &e) == ERR_WRITER_POISONED ||
-                no(t, "append", "a damaged journal takes batches"));
-    (void)journal_close(j, &e);
-    return ok;
-}
-
-/* With the index in order: a closed generation is not read at the start. */
-static bool opens_and_reads(struct test *t, const struct rot_tree *tree, const struct rot_batch *p)
-{
-    struct journal *j;
-    struct err e = {0};
-    int end;
-    bool wrong;
-    t->opens++;
-    if (journal_open(ROT_DIR, &rot_options, &j, &e) != 0) {
-        return no(t, "open", e.text);
-    }
-    uint64_t served = rot_read_all(tree, j, NULL, t->strict ? NULL : p, &wrong, &end);
-    (void)journal_close(j, &e);
-    if (wrong) {
-        return no(t, "read", "an event with other bytes was served");
-    }
-    if (end != ERR_CORRUPT && (end != 0 || t->strict || served != tree->event_count)) {
-        return no(t, "read", "it did not end with an error at the damage");
-    }
-    return served >= p->event || end == 0 || t->strict ||
-           no(t, "read", "it ended before the damage");
-}
-
-static void remove_index(const struct rot_tree *tree)
-{
-    for (uint32_t i = 0; i < tree->file_count; i++) {
-        if (tree->files[i].kind == ROT_INDEX) {
-            int r = os_unlink(tree->files[i].path);
-            ensure(r == 0);
-        }
-    }
-}
-
-/* Another disk like this one, in use; back with the second. */
-static struct model *turn_to_copy(const struct rot_tree *tree)
-{
-    struct model *copy = model_snapshot(tree->m);
-    model_use(copy);
-    return copy;
-}
-
-static void turn_back(const struct rot_tree *tree, struct model *copy)
-{
-    model_free(copy);
-    model_use(tree->m);
-}
-
 /* ---- one flip ---- */
 
-static void turn(struct test *t, const struct rot_tree *tree)
+static void turn(struct rot_test *t, const struct rot_tree *tree)
 {
     int r = model_rot(tree->m, t->now.file->path, t->now.at, (unsigned char)(1u << t->now.bit));
     ensure(r == 0);
 }
 
 /* The whole path, of a byte of a generation that is closed. */
-static void whole(struct test *t, const struct rot_tree *tree, const struct rot_batch *p,
+static void whole(struct rot_test *t, const struct rot_tree *tree, const struct rot_batch *p,
                   enum verify_fault foretold)
 {
-    struct model *copy = turn_to_copy(tree);
+    struct model *copy = rot_turn_to_copy(tree);
     t->wholes++;
-    if (verify_names(t, p, foretold) && t->now.file->kind == ROT_CLOSED &&
-        opens_and_reads(t, tree, p)) {
-        remove_index(tree);
-        (void)opens_damaged(t, tree, NULL, p->event);
+    if (rot_verify_names(t, p, foretold) && t->now.file->kind == ROT_CLOSED &&
+        rot_opens_and_reads(t, tree, p)) {
+        rot_remove_index(tree);
+        (void)rot_opens_damaged(t, tree, NULL, p->event);
     }
-    turn_back(tree, copy);
+    rot_turn_back(tree, copy);
 }
 
-static void flip_generation(struct test *t, const struct rot_tree *tree)
+static void flip_generation(struct rot_test *t, const struct rot_tree *tree)
 {
     const struct rot_file *f = t->now.file;
     const struct rot_batch *p = rot_batch_at(tree, f, t->now.at);
     enum verify_fault foretold;
     ensure(p != NULL);
     turn(t, tree);
-    if (!is_refused(f, p, &foretold)) {
-        (void)no(t, "a batch was taken for good", "verify would pass over the damage");
+    if (!rot_is_refused(f, p, &foretold)) {
+        (void)rot_no(t, "a batch was taken for good", "verify would pass over the damage");
     } else if (f->kind == ROT_TAIL) {
-        struct model *copy = turn_to_copy(tree);
-        (void)opens_damaged(t, tree, &tree->batches[f->batch_from], p->event);
-        turn_back(tree, copy);
+        struct model *copy = rot_turn_to_copy(tree);
+        (void)rot_opens_damaged(t, tree, &tree->batches[f->batch_from], p->event);
+        rot_turn_back(tree, copy);
     }
     if (t->flips % t->whole == 0 || t->repro[0] != '\0') {
         whole(t, tree, p, foretold);
@@ -242,17 +85,17 @@ static void flip_generation(struct test *t, const struct rot_tree *tree)
     turn(t, tree);
 }
 
-static void flip_manifest(struct test *t, const struct rot_tree *tree)
+static void flip_manifest(struct rot_test *t, const struct rot_tree *tree)
 {
     struct verify_report rep;
     struct journal *j;
     struct err e = {0};
     turn(t, tree);
-    struct model *copy = turn_to_copy(tree);
+    struct model *copy = rot_turn_to_copy(tree);
     int r = verify_journal(ROT_DIR, NULL, NULL, &rep, &e);
     if (r == 0) {
         if (rep.ok || strcmp(rep.fault_file, "journal/manifest.jsonl") != 0) {
-            (void)no(t, "verify", "it says nothing of the manifest");
+            (void)rot_no(t, "verify", "it says nothing of the manifest");
         }
         verify_report_free(&rep);
     }
@@ -260,16 +103,16 @@ static void flip_manifest(struct test *t, const struct rot_tree *tree)
     r = journal_open(ROT_DIR, &rot_options, &j, &e);
     if (r == 0) {
         (void)journal_close(j, &e);
-        (void)no(t, "open", "the manifest was taken for good");
+        (void)rot_no(t, "open", "the manifest was taken for good");
     }
     t->refused += r != 0;
-    turn_back(tree, copy);
+    rot_turn_back(tree, copy);
     turn(t, tree);
 }
 
 /* ---- the index ---- */
 
-static bool sent_again(struct test *t, const struct rot_tree *tree, struct journal *j,
+static bool sent_again(struct rot_test *t, const struct rot_tree *tree, struct journal *j,
                        uint32_t which)
 {
     const struct rot_batch *b = &tree->batches[which];
@@ -282,10 +125,10 @@ static bool sent_again(struct test *t, const struct rot_tree *tree, struct journ
     }
     return (result.outcome == JOURNAL_DUPLICATE && uuid_cmp(&result.first_id, &b->first_id) == 0 &&
             uuid_cmp(&result.last_id, &b->last_id) == 0) ||
-           no(t, "append", "a batch that is there was not known");
+           rot_no(t, "append", "a batch that is there was not known");
 }
 
-static bool answers_as_before(struct test *t, const struct rot_tree *tree, struct journal *j)
+static bool answers_as_before(struct rot_test *t, const struct rot_tree *tree, struct journal *j)
 {
     struct journal_status st;
     struct buf rows = {0};
@@ -293,10 +136,10 @@ static bool answers_as_before(struct test *t, const struct rot_tree *tree, struc
     journal_get_status(j, &st);
     bool ok = !st.poisoned && st.frontier.events == tree->frontier.events &&
               memcmp(st.frontier.head, tree->frontier.head, SHA256_LEN) == 0;
-    ok = ok || no(t, "open", "another frontier");
+    ok = ok || rot_no(t, "open", "another frontier");
     int r = ok ? rot_read_streams(j, &rows, &e) : 0;
     ok = ok && (r != 0 || slice_eq(buf_slice(&rows), buf_slice(&tree->streams)) ||
-                no(t, "streams", "other rows"));
+                rot_no(t, "streams", "other rows"));
     t->refused += r != 0;
     buf_free(&rows);
     bool all = t->flips % (8 * RETRIES) == 0 || t->repro[0] != '\0';
@@ -307,12 +150,13 @@ static bool answers_as_before(struct test *t, const struct rot_tree *tree, struc
     struct journal_result result;
     r = ok ? rot_send(j, rot_spec(t->seed, FRESH), &result, &e) : 0;
     ok = ok && (r != 0 || result.outcome == JOURNAL_COMMITTED ||
-                no(t, "append", "a new batch was taken for an old one"));
+                rot_no(t, "append", "a new batch was taken for an old one"));
     return ok;
 }
 
 /* A journal that takes appends and serves the first `whole` events, and no others. */
-static void serves(struct test *t, const struct rot_tree *tree, struct journal *j, uint64_t whole)
+static void serves(struct rot_test *t, const struct rot_tree *tree, struct journal *j,
+                   uint64_t whole)
 {
     struct journal_result result;
     struct err e;
@@ -320,90 +164,136 @@ static void serves(struct test *t, const struct rot_tree *tree, struct journal *
     int end;
     uint64_t served = rot_read_all(tree, j, NULL, NULL, &wrong, &end);
     if (wrong || end != 0 || served != whole) {
-        (void)no(t, "read", "more or less was served than what is there");
+        (void)rot_no(t, "read", "more or less was served than what is there");
     } else if (rot_send(j, rot_spec(t->seed, FRESH + 1), &result, &e) == 0 &&
                result.outcome != JOURNAL_COMMITTED) {
-        (void)no(t, "append", "a new batch was taken for an old one");
+        (void)rot_no(t, "append", "a new batch was taken for an old one");
     }
 }
 
-static void flip_index(struct test *t, const struct rot_tree *tree)
+static void flip_index(struct rot_test *t, const struct rot_tree *tree)
 {
     struct journal *j;
     struct err e = {0};
     turn(t, tree);
-    struct model *copy = turn_to_copy(tree);
+    struct model *copy = rot_turn_to_copy(tree);
     t->opens++;
     if (journal_open(ROT_DIR, &rot_options, &j, &e) != 0) {
-        (void)no(t, "open", e.text); /* whatever is in index/ can be made again */
+        (void)rot_no(t, "open", e.text); /* whatever is in index/ can be made again */
     } else {
         if (answers_as_before(t, tree, j) && t->flips % t->whole == 0) {
             serves(t, tree, j, tree->event_count);
         }
         (void)journal_close(j, &e);
     }
-    turn_back(tree, copy);
+    rot_turn_back(tree, copy);
+    turn(t, tree);
+}
+
+/* ---- sealed generations ---- */
+
+/* When a segment was sealed is for people: nothing is decided by it, and nothing covers it. */
+static bool is_a_date(const struct rot_flip *f)
+{
+    static const char name[] = "\"sealed_at\":\"";
+    char text[64] = {0};
+    uint64_t from = f->at > 40 ? f->at - 40 : 0;
+    struct bytes_file *file = NULL;
+    struct bytes_reader r;
+    struct err e;
+    int opened = bytes_file_open(f->file->path, 0, &file, &e);
+    ensure(opened == 0);
+    bytes_start(&r, file);
+    int64_t n = bytes_read(&r, text, (size_t)(f->at - from), from, &e);
+    ensure(n == (int64_t)(f->at - from));
+    bytes_stop(&r);
+    bytes_file_close(file);
+    const char *at = strstr(text, name);
+    return at != NULL && strchr(at + sizeof name - 1, '"') == NULL;
+}
+
+/* verify hashes a segment whole before anything else, so it is asked now and then only; of the
+ * manifest, which is small, always. */
+static void flip_sealed(struct rot_test *t, const struct rot_tree *tree)
+{
+    turn(t, tree);
+    struct model *copy = rot_turn_to_copy(tree);
+    if (t->now.file->kind == ROT_MANIFEST || t->flips % 8 == 0 || t->repro[0] != '\0') {
+        struct verify_report rep;
+        struct err e = {0};
+        int r = verify_journal(ROT_DIR, NULL, NULL, &rep, &e);
+        bool date = t->now.file->kind == ROT_MANIFEST && is_a_date(&t->now);
+        if (r == 0 && rep.ok && !date) {
+            (void)rot_no(t, "verify", "it says nothing");
+        }
+        if (r == 0) {
+            verify_report_free(&rep);
+        }
+    }
+    rot_sealed_is_right(t, tree);
+    rot_turn_back(tree, copy);
     turn(t, tree);
 }
 
 /* ---- the tail of a killed server ---- */
 
 /* What verify says of it: damage at the batch, or a remnant of a torn group. */
-static bool verify_tail(struct test *t, const struct rot_batch *p, bool last)
+static bool verify_tail(struct rot_test *t, const struct rot_batch *p, bool last)
 {
     struct verify_report rep;
     struct err e = {0};
     int r = verify_journal(ROT_DIR, NULL, NULL, &rep, &e);
     if (r != 0) {
-        return no(t, "verify gave no report", e.text);
+        return rot_no(t, "verify gave no report", e.text);
     }
     bool told = rep.ok ? last && rep.remnants.len > 0
                        : rep.fault_has_offset && rep.fault_offset <= t->now.at &&
                              (p == NULL || rep.fault_offset == p->offset);
     verify_report_free(&rep);
-    return told || no(t, "verify", "it says nothing, or names a place behind the damage");
+    return told || rot_no(t, "verify", "it says nothing, or names a place behind the damage");
 }
 
-static void opens_shorter(struct test *t, const struct rot_tree *tree, const struct rot_batch *p)
+static void opens_shorter(struct rot_test *t, const struct rot_tree *tree,
+                          const struct rot_batch *p)
 {
     struct journal *j;
     struct journal_status st;
     struct err e = {0};
     t->opens++;
     if (journal_open(ROT_DIR, &rot_options, &j, &e) != 0) {
-        (void)no(t, "open", e.text);
+        (void)rot_no(t, "open", e.text);
         return;
     }
     journal_get_status(j, &st);
     if (st.poisoned) {
-        (void)no(t, "open", "one torn group is no damage");
+        (void)rot_no(t, "open", "one torn group is no damage");
     }
     serves(t, tree, j, p == NULL ? tree->event_count : p->event);
     (void)journal_close(j, &e);
 }
 
-static void flip_killed(struct test *t, const struct rot_tree *tree)
+static void flip_killed(struct rot_test *t, const struct rot_tree *tree)
 {
     const struct rot_batch *p = rot_batch_at(tree, t->now.file, t->now.at);
     bool last = p == NULL || p == &tree->batches[tree->batch_count - 1];
     turn(t, tree);
-    struct model *copy = turn_to_copy(tree);
+    struct model *copy = rot_turn_to_copy(tree);
     if (verify_tail(t, p, last)) {
         if (t->now.at + 1 == t->now.file->size) {
             /* A last byte that is not zero says "closed cleanly": then nothing may be torn. */
-            (void)opens_damaged(t, tree, NULL, tree->event_count);
+            (void)rot_opens_damaged(t, tree, NULL, tree->event_count);
         } else if (!last) {
-            (void)opens_damaged(t, tree, NULL, p->event);
+            (void)rot_opens_damaged(t, tree, NULL, p->event);
         } else {
             opens_shorter(t, tree, p);
         }
     }
-    turn_back(tree, copy);
+    rot_turn_back(tree, copy);
     turn(t, tree);
 }
 
-typedef void flip_fn(struct test *t, const struct rot_tree *tree);
-static void flip_file(struct test *t, const struct rot_tree *tree, const struct rot_file *f,
+typedef void flip_fn(struct rot_test *t, const struct rot_tree *tree);
+static void flip_file(struct rot_test *t, const struct rot_tree *tree, const struct rot_file *f,
                       flip_fn *fn)
 {
     uint64_t name = 0;
@@ -412,7 +302,7 @@ static void flip_file(struct test *t, const struct rot_tree *tree, const struct 
     }
     for (uint64_t at = 0; at < f->size && t->violations < VIOLATIONS_MAX; at += t->step) {
         bool wanted = t->repro[0] == '\0' || (strcmp(t->repro, f->path) == 0 && at == t->repro_at);
-        t->now = (struct flip){f, at, kit_mix(t->seed ^ name ^ at) & 7};
+        t->now = (struct rot_flip){f, at, kit_mix(t->seed ^ name ^ at) & 7};
         if (wanted) {
             t->now.bit = t->repro[0] == '\0' ? t->now.bit : t->repro_bit;
             fn(t, tree);
@@ -421,40 +311,45 @@ static void flip_file(struct test *t, const struct rot_tree *tree, const struct 
     }
 }
 
-static void flip_all(struct test *t, bool clean)
+/* What is done with the files of a tree; NULL: another tree has the same. */
+static flip_fn *const flips[][ROT_INDEX + 1] = {
+    [ROT_STOPPED] = {[ROT_MANIFEST] = flip_manifest,
+                     [ROT_CLOSED] = flip_generation,
+                     [ROT_TAIL] = flip_generation,
+                     [ROT_INDEX] = flip_index},
+    [ROT_SEALED] = {[ROT_MANIFEST] = flip_sealed, [ROT_SEGMENT] = flip_sealed},
+    [ROT_KILLED] = {[ROT_TAIL] = flip_killed},
+};
+
+static void flip_all(struct rot_test *t, enum rot_end end, uint64_t bytes)
 {
-    static flip_fn *const fns[] = {[ROT_MANIFEST] = flip_manifest,
-                                   [ROT_CLOSED] = flip_generation,
-                                   [ROT_TAIL] = flip_generation,
-                                   [ROT_INDEX] = flip_index};
-    struct rot_tree *tree = rot_tree_make(t->seed, clean ? SIZE : KILLED_SIZE, clean);
+    static const char *const names[] = {"closed", "sealed", "killed"};
+    struct rot_tree *tree = rot_tree_make(t->seed, bytes, end);
     for (uint32_t i = 0; i < tree->file_count; i++) {
         const struct rot_file *f = &tree->files[i];
         uint64_t from = os_real.clock_mono_ns();
-        if (clean) {
-            flip_file(t, tree, f, fns[f->kind]);
-        } else if (f->kind == ROT_TAIL) {
-            flip_file(t, tree, f, flip_killed);
+        if (flips[end][f->kind] != NULL) {
+            flip_file(t, tree, f, flips[end][f->kind]);
         }
         if (t->verbose) {
             printf("%8" PRIu64 " bytes %s, %.1f s\n", f->size, f->path + sizeof ROT_DIR,
                    (double)(os_real.clock_mono_ns() - from) / 1e9);
         }
     }
-    printf("rot: %s: %u files, %u batches, %u events\n", clean ? "closed" : "killed",
-           tree->file_count, tree->batch_count, tree->event_count);
+    printf("rot: %s: %u files, %u batches, %u events\n", names[end], tree->file_count,
+           tree->batch_count, tree->event_count);
     rot_tree_free(tree);
 }
 
 /* ---- arguments ---- */
 
-static bool parse_repro(struct test *t, const char *text)
+static bool parse_repro(struct rot_test *t, const char *text)
 {
     return sscanf(text, "%255[^:]:%" SCNu64 ":%u", t->repro, &t->repro_at, &t->repro_bit) == 3 &&
            t->repro_bit < 8;
 }
 
-static bool parse(struct test *t, int argc, char **argv)
+static bool parse(struct rot_test *t, int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
         bool *flag = strcmp(argv[i], "-v") == 0         ? &t->verbose
@@ -484,15 +379,16 @@ static bool parse(struct test *t, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    static struct test t = {.seed = 1, .step = 1, .whole = 1499};
+    static struct rot_test t = {.seed = 1, .step = 1, .whole = 1499};
     if (!parse(&t, argc, argv)) {
         printf("usage: crash_rot [--seed S] [--step N] [--whole N] [--strict] "
                "[--repro PATH:BYTE:BIT] [-v]\n");
         return 2;
     }
     log_set_level(LOG_ERROR + 1);
-    flip_all(&t, true);
-    flip_all(&t, false);
+    flip_all(&t, ROT_STOPPED, SIZE);
+    flip_all(&t, ROT_SEALED, SEALED_SIZE);
+    flip_all(&t, ROT_KILLED, KILLED_SIZE);
     printf("rot: %" PRIu64 " flips, %" PRIu64 " of them held against the whole, %" PRIu64
            " opens, %" PRIu64 " refusals, seed %" PRIu64 ", %u violations\n",
            t.flips, t.wholes, t.opens, t.refused, t.seed, t.violations);

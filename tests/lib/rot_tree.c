@@ -9,9 +9,11 @@
 #include <sys/stat.h>
 
 #include "base/ensure.h"
+#include "journal/bytes.h"
 #include "journal/chain.h"
 #include "journal/line.h"
 #include "journal/scan.h"
+#include "journal/seal.h"
 #include "os/os.h"
 
 const struct journal_options rot_options = {.generation_bytes = 64u << 10, .group_bytes = 1u << 20};
@@ -60,7 +62,7 @@ static int note_name(void *ctx, const char *name)
     struct rot_file dir = tree->files[tree->file_count]; /* whose path is the directory's */
     struct rot_file *f = &tree->files[tree->file_count];
     struct os_stat st;
-    int n = snprintf(f->path, sizeof f->path, "%.150s/%.100s", dir.path, name);
+    int n = snprintf(f->path, sizeof f->path, "%.200s/%.180s", dir.path, name);
     ensure(n > 0 && (size_t)n < sizeof f->path);
     int r = os_stat(f->path, &st);
     ensure(r == 0);
@@ -106,9 +108,11 @@ static void note_batches(struct rot_tree *tree, struct rot_file *f, struct rot_b
     struct scan s;
     struct scan_batch b;
     struct err e;
-    int fd = os_open(f->path, O_RDONLY, 0);
-    ensure(fd >= 0);
-    scan_start(&s, fd, f->size, state->has_before ? &state->before_id : NULL, state->head);
+    struct bytes_file *file = NULL;
+    int opened = bytes_file_open(f->path, 0, &file, &e);
+    ensure(opened == 0);
+    scan_start_file(&s, file, UINT64_MAX, state->has_before ? &state->before_id : NULL,
+                    state->head);
     f->batch_from = *next;
     for (;;) {
         state->offset = s.offset;
@@ -134,7 +138,7 @@ static void note_batches(struct rot_tree *tree, struct rot_file *f, struct rot_b
     }
     f->batch_to = *next;
     scan_stop(&s);
-    (void)os_close(fd);
+    bytes_file_close(file);
 }
 
 static int put_stream(void *ctx, const struct index_stream *row)
@@ -160,6 +164,7 @@ static void note_all(struct rot_tree *tree)
     struct rot_batch state = {0};
     uint32_t next = 0;
     memcpy(state.head, chain_genesis, SHA256_LEN);
+    note_folder(tree, ROT_DIR "/journal/segments", ROT_SEGMENT);
     note_folder(tree, ROT_DIR "/journal/pending", ROT_CLOSED);
     note_folder(tree, ROT_DIR "/journal", ROT_TAIL);
     note_folder(tree, ROT_DIR "/index", ROT_INDEX);
@@ -175,7 +180,7 @@ static void note_all(struct rot_tree *tree)
     ensure(tree->event_count == tree->frontier.events);
 }
 
-struct rot_tree *rot_tree_make(uint64_t seed, uint64_t bytes, bool clean)
+struct rot_tree *rot_tree_make(uint64_t seed, uint64_t bytes, enum rot_end end)
 {
     struct rot_tree *tree = calloc(1, sizeof *tree);
     struct journal *j;
@@ -186,11 +191,13 @@ struct rot_tree *rot_tree_make(uint64_t seed, uint64_t bytes, bool clean)
     int r = journal_open(ROT_DIR, &rot_options, &j, &e);
     ensure(r == 0);
     fill(tree, j, seed, bytes);
+    r = end == ROT_SEALED ? journal_seal(j, 1, NULL, NULL, &e) : 0;
+    ensure(r == 0);
     r = rot_read_streams(j, &tree->streams, &e);
     ensure(r == 0);
     journal_get_frontier(j, &tree->frontier);
     struct model_choice none = {.how = MODEL_CUT_NONE};
-    struct model *after = clean ? NULL : model_crash(tree->m, &none);
+    struct model *after = end == ROT_KILLED ? model_crash(tree->m, &none) : NULL;
     r = journal_close(j, &e);
     ensure(r == 0);
     if (after != NULL) {

@@ -13,10 +13,12 @@
 #define ROT_BATCHES_MAX 2000
 #define ROT_EVENTS_MAX  8000
 
-enum rot_kind { ROT_MANIFEST, ROT_CLOSED, ROT_TAIL, ROT_INDEX };
+enum rot_kind { ROT_MANIFEST, ROT_CLOSED, ROT_SEGMENT, ROT_TAIL, ROT_INDEX };
+/* How the directory was left. */
+enum rot_end { ROT_STOPPED, ROT_SEALED, ROT_KILLED };
 
 struct rot_file {
-    char path[256];
+    char path[400];
     enum rot_kind kind;
     uint64_t size;
     uint32_t batch_from, batch_to;
@@ -47,9 +49,10 @@ struct rot_tree {
 
 extern const struct journal_options rot_options;
 
-/* clean: at least `bytes` of data in small generations, closed. Otherwise what a cut leaves of it:
- * the tail with its zeros behind. The tree's disk is in use afterwards. */
-struct rot_tree *rot_tree_make(uint64_t seed, uint64_t bytes, bool clean);
+/* At least `bytes` of data in small generations, closed cleanly, all of them plain; or all but the
+ * newest closed one sealed; or what a cut leaves: the tail with its zeros behind. The tree's disk
+ * is in use afterwards. */
+struct rot_tree *rot_tree_make(uint64_t seed, uint64_t bytes, enum rot_end end);
 void rot_tree_free(struct rot_tree *tree);
 /* The batch that holds a byte of a generation; NULL behind the last. */
 const struct rot_batch *rot_batch_at(const struct rot_tree *tree, const struct rot_file *f,

@@ -464,6 +464,66 @@ static void test_damage(void **state)
     fx_end(&f);
 }
 
+/* The record of the newest segment without its line feed looks like one that was never committed.
+ * But then the plain file would be there: the segment is the only copy, and nothing is changed. */
+static void test_record_without_its_end(void **state)
+{
+    struct fx f;
+    size_t n;
+    size_t m;
+    (void)state;
+    fx_start(&f, false);
+    fill(&f);
+    assert_int_equal(journal_seal(f.j, 0, NULL, NULL, &f.e), 0);
+    fx_close(&f);
+    char *good = fx_slurp(f.layout.manifest, &n);
+    for (unsigned cut = 0; cut < 2; cut++) {
+        /* rotten, or gone as a whole */
+        fx_spill(f.layout.manifest, good, cut == 0 ? n : n - 1);
+        if (cut == 0) {
+            fx_patch(f.layout.manifest, n - 1, "\x1a", 1);
+        }
+        expect_fault(&f, VERIFY_MANIFEST);
+        assert_int_equal(journal_open(f.dir, &f.options, &f.j, &f.e), ERR_CORRUPT);
+        assert_non_null(strstr(f.e.text, "only copy"));
+        char *after = fx_slurp(f.layout.manifest, &m);
+        assert_int_equal(m, cut == 0 ? n : n - 1);
+        free(after);
+    }
+    fx_spill(f.layout.manifest, good, n);
+    free(good);
+    fx_open(&f);
+    check_all(&f);
+    fx_end(&f);
+}
+
+/* A record that says something else of its segment than the segment itself: damage, read-only. */
+static void test_record_of_another_segment(void **state)
+{
+    struct fx f;
+    size_t n;
+    (void)state;
+    fx_start(&f, false);
+    fill(&f);
+    assert_int_equal(journal_seal(f.j, 0, NULL, NULL, &f.e), 0);
+    fx_close(&f);
+    char *good = fx_slurp(f.layout.manifest, &n);
+    for (char *at = good; (at = strstr(at, "\"head\":\"")) != NULL; at++) {
+        char digit = at[8] == '0' ? '1' : '0';
+        fx_patch(f.layout.manifest, (uint64_t)(at + 8 - good), &digit, 1);
+        expect_fault(&f, VERIFY_SEGMENT);
+        fx_open(&f);
+        assert_true(fx_status(&f).damaged);
+        (void)journal_close(f.j, &f.e);
+        f.j = NULL;
+        fx_spill(f.layout.manifest, good, n);
+    }
+    free(good);
+    fx_open(&f);
+    check_all(&f);
+    fx_end(&f);
+}
+
 /* A remnant is not removed while the segment beside it is damaged. */
 static void test_the_last_good_copy_stays(void **state)
 {
@@ -557,6 +617,8 @@ int main(void)
         cmocka_unit_test(test_rot_is_not_sealed_in),
         cmocka_unit_test(test_remnants),
         cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_record_without_its_end),
+        cmocka_unit_test(test_record_of_another_segment),
         cmocka_unit_test(test_the_last_good_copy_stays),
         cmocka_unit_test(test_in_the_background),
     };
