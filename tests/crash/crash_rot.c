@@ -1,10 +1,12 @@
-/* Bit rot, byte by byte (RELIABILITY L8): a data directory of 1 MiB, closed cleanly, and the tail
- * that a killed server leaves. Every byte of every file has one bit turned, which one chance says;
+/* Bit rot, byte by byte (RELIABILITY L8): a data directory of 1 MiB, closed cleanly, a sealed one,
+ * and the tail that a killed server leaves. Every byte of every file has one bit turned, which one chance says;
  * then nothing wrong may be said:
  *   manifest    the journal is not opened, and verify refuses it or names it
  *   closed      verify ends at the batch that holds the byte, so it names the file and a place at
  *               or before the damage
  *   tail        as closed; and the journal opens read-only with what precedes that batch
+ *   sealed      another directory: the segment, and the manifest that names it. It is refused, or
+ *               what is served is right and what is missing is told; verify says so, too
  *   index/      the same answers as without the flip: frontier, streams, receipts of batches sent
  *               again. An append may fail, never be taken for new.
  *   killed tail an earlier group: as tail. The last group: it is lost as a whole, as if torn. The

@@ -1,5 +1,5 @@
-/* rot_check: what a damaged directory is asked, and what it must answer. For tests/crash/crash_rot.c,
- * whose head comment says what is proven. */
+/* rot_check: what a damaged directory is asked, and what it must answer. For
+ * tests/crash/crash_rot.c, whose head comment says what is proven. */
 #ifndef TESTS_LIB_ROT_CHECK_H
 #define TESTS_LIB_ROT_CHECK_H
 
