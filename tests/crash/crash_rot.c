@@ -1,6 +1,6 @@
 /* Bit rot, byte by byte (RELIABILITY L8): a data directory of 1 MiB, closed cleanly, a sealed one,
- * and the tail that a killed server leaves. Every byte of every file has one bit turned, which one chance says;
- * then nothing wrong may be said:
+ * and the tail that a killed server leaves. Every byte of every file has one bit turned, which one
+ * chance says; then nothing wrong may be said:
  *   manifest    the journal is not opened, and verify refuses it or names it
  *   closed      verify ends at the batch that holds the byte, so it names the file and a place at
  *               or before the damage
