@@ -11,7 +11,7 @@ in tests/sabotage/equivalent.txt, with the reason why nothing is lost without it
   N=60       a sample of that many (default: all)      SEED=1     which ones
   JOBS=2     mutants at a time                         LIST=1     prints them, with what is known of each, and runs nothing
   AGAIN=1    also those whose verdict is in build/mechanical/verdicts (without it a run goes on where the last one ended)
-  PART ...   only mutants whose name holds one of these words, e.g. journal/rotate.c or open.c:settle_manifest
+  PART ...   only mutants whose name holds one of these words, e.g. journal/rotate.c, or src/journal+os_ (both of them)
 Exit status 1 when fewer than 95 % of the mutants that are not equivalent are killed, or when equivalent.txt names one that is
 no more.
 """
@@ -350,7 +350,7 @@ def chosen(found, known, equivalent):
     count = int(os.environ.get("N", "0"))
     wanted = [m for m in found if m.name not in equivalent]
     if sys.argv[1:]:
-        wanted = [m for m in wanted if any(word in m.name for word in sys.argv[1:])]
+        wanted = [m for m in wanted if any(all(p in m.name for p in word.split("+")) for word in sys.argv[1:])]
     random.Random(int(os.environ.get("SEED", "1"))).shuffle(wanted)
     wanted = wanted[:count] if count else wanted
     tests = tests_fingerprint()

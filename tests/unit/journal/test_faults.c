@@ -191,6 +191,34 @@ static void test_full_disk(void **state)
     (void)state;
 }
 
+/* What was got for a batch that is too large for the disk goes back: a smaller one has room. */
+static void test_large_batch_without_space(void **state)
+{
+    struct fx f;
+    struct model_options o = {.capacity_bytes = 300u << 10};
+    fx_start(&f, false);
+    model_free(f.m);
+    f.m = model_new(&o);
+    model_use(f.m);
+    fx_open(&f);
+    uint64_t size = fx_size(f.layout.tail);
+    assert_int_equal(kit_put(f.j, &f.ledger, spec(1, 1, 400000), &f.e), ERR_NO_SPACE);
+    assert_int_equal(fx_size(f.layout.tail), size);
+    model_clock_advance(f.m, UINT64_C(2000000000));
+    journal_tick(f.j);
+    fx_put(&f, 2, 1, 100);
+    fx_check(&f);
+    fx_end(&f);
+    (void)state;
+}
+
+static int count_name(void *ctx, const char *name)
+{
+    (void)name;
+    ++*(unsigned *)ctx;
+    return 0;
+}
+
 /* A torn group on a full disk: its bytes cannot be kept, the journal opens all the same. */
 static void test_remnant_without_space(void **state)
 {
@@ -212,8 +240,12 @@ static void test_remnant_without_space(void **state)
                 model_fault_arm(f.m, NULL);
                 fx_open(&f);
             } else {
+                unsigned names = 0;
                 assert_int_equal(r, 0);
                 model_fault_arm(f.m, NULL);
+                int listed = os_list(f.layout.remnants, count_name, &names);
+                assert_true(listed == 0 || listed == -ENOENT);
+                assert_int_equal(names, 0); /* a part of them would pass for the whole */
             }
             fx_check_opened(&f);
             fx_end(&f);
@@ -476,6 +508,7 @@ int main(void)
         cmocka_unit_test(test_no_space_after_short_write),
         cmocka_unit_test(test_undo_fails),
         cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_large_batch_without_space),
         cmocka_unit_test(test_remnant_without_space),
         cmocka_unit_test(test_failed_sync),
         cmocka_unit_test(test_failed_write),

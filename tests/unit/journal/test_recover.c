@@ -169,6 +169,12 @@ static void test_remnant_bytes(void **state)
     assert_int_equal(n, 14);
     assert_memory_equal(bytes, "\0\0\0half a line", 14);
     free(bytes);
+    /* and are there for good: the tail is cut behind them */
+    char kept[32];
+    struct model *after = model_crash(f.m, &(struct model_choice){.how = MODEL_CUT_NONE});
+    assert_int_equal(model_get(after, name, kept, sizeof kept), 14);
+    assert_memory_equal(kept, "\0\0\0half a line", 14);
+    model_free(after);
     assert_int_equal(fx_size(f.layout.tail), FX_GENERATION);
     fx_check_opened(&f);
     fx_end(&f);
