@@ -16,6 +16,7 @@
 #include "base/metrics.h"
 #include "journal/chain.h"
 #include "journal/internal.h"
+#include "journal/inventory.h"
 #include "journal/manifest.h"
 #include "os/os.h"
 
