@@ -26,7 +26,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STEP_S = 60  # the longest that any step may take on a busy machine
-PROGRAMS = {"nbdkit": "nbdkit", "nbdfuse": "libnbd-bin", "fusermount3": "fuse3", "mkfs.ext4": "e2fsprogs", "mkfs.xfs": "xfsprogs",
+PROGRAMS = {"nbdkit": "nbdkit", "nbdfuse": "libnbd-bin", "fusermount3": "fuse3", "mkfs.ext4": "e2fsprogs", "mkfs.xfs": "xfsprogs", "xfs_repair": "xfsprogs", "e2fsck": "e2fsprogs",
             "unshare": "util-linux", "fallocate": "util-linux", "umount": "mount", "b3sum": "b3sum"}
 MIB = 1 << 20
 SYSTEMS = {
@@ -35,6 +35,7 @@ SYSTEMS = {
     # The smallest XFS that mkfs makes; it is sparse. All images have one UUID, and two may be mounted at a time.
     "xfs": (300 * MIB, ["mkfs.xfs", "-q", "-f"], "nouuid"),
 }
+CHECKS = {"ext4": ["e2fsck", "-fn"], "xfs": ["xfs_repair", "-n", "-f"]}
 
 LOOP_CTL_GET_FREE = 0x4C82
 LOOP_CONFIGURE = 0x4C0A
@@ -45,6 +46,11 @@ CLONE_NEWNS = 0x00020000
 MS_REC = 0x4000
 MS_SLAVE = 1 << 19
 MS_SHARED = 1 << 20
+
+
+class CannotMount(Exception):
+    pass
+
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -170,7 +176,7 @@ def mount(kind, fd, point, direct=False):
     try:
         if libc.mount(path.encode(), str(point).encode(), kind.encode(), 0, SYSTEMS[kind][2].encode()) != 0:
             number = ctypes.get_errno()
-            raise AssertionError(f"{kind} cannot be mounted: {os.strerror(number)}")
+            raise CannotMount(f"{kind} cannot be mounted: {os.strerror(number)}")
     finally:
         os.close(device)
 

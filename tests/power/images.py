@@ -3,8 +3,9 @@
 A cut is a place in the log. Everything before the last flush in front of it is on the disk; of each 512-byte sector written
 since, the old or the new bytes are (the later of two writes may have come and the earlier not).
 
-One pair of sectors stays together: the 1024 bytes of ext4's superblock, whose checksum is in the second one. The kernel overwrites
-them in place and refuses to mount what a cut between the two leaves; no program above can do anything about that.
+File systems do not survive every such cut themselves: ext4's superblock has its checksum in the second of its two sectors, and XFS
+does not replay its log over a block whose first sector is newer than the log. There the unit of a cut is made a block of 4096 bytes,
+which is what most drives write at once (suite.py).
 """
 import mmap
 import os
@@ -13,7 +14,7 @@ import struct
 
 CHUNK = 1 << 16
 SECTOR = 512
-SUPERBLOCK = 1024  # where ext4's begins, and how long it is
+BLOCK = 4096
 HEADER = struct.Struct("=IIQ")
 KINDS = {ord("W"): "W", ord("Z"): "Z", ord("F"): "F"}
 
@@ -43,7 +44,7 @@ class Cut:
     promises and nothing more."""
 
     def __init__(self, log, seed, number):
-        self.number = number
+        self.number, self.unit = number, SECTOR
         if number < 0:
             self.flush, self.how, self.share, self.rng_seed = -number, "nothing", 0, 0
             self.place = log.flushes[self.flush - 1]
@@ -70,7 +71,7 @@ class Cut:
         return first, last
 
     def __str__(self):
-        return f"image {self.number}: flush {self.flush}, record {self.place}, of the rest {self.how} ({self.share})"
+        return f"image {self.number}: flush {self.flush}, record {self.place}, of the rest {self.how} ({self.share}, {self.unit})"
 
 
 class Builder:
@@ -130,7 +131,7 @@ class Builder:
         elif cut.how == "sectors":
             at = 0
             while at < len(data):
-                n = SUPERBLOCK if offset + at == SUPERBLOCK else SECTOR
+                n = cut.unit - (offset + at) % cut.unit
                 if rng.random() < cut.share:
                     os.pwrite(fd, data[at:at + n], offset + at)
                 at += n

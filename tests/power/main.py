@@ -9,7 +9,7 @@ while something is accepted (tests/power/eio.py).
   --only WORD    cuts or eio, and ext4 or xfs; may be given more than once
   --seed N       of the workload and the images; SEED; by chance, and printed
   --record DIR   takes the recording in DIR (left by a failed run) instead of a new one; with --image N: that image alone
-  --seconds S    length of the workload (3; 2 with QUICK=1)
+  --seconds S    length of the workload (2; 1 with QUICK=1)
 
 TALLYMAN names the binary (build/tallyman), RECORDER the plugin (build/power/recorder.so). Needs root, /dev/fuse and loop devices;
 where they are missing this says so and ends with 0. Nothing is left mounted, attached or running, however it ends.
@@ -39,7 +39,7 @@ def options():
     parser.add_argument("--seed", type=int, default=int(os.environ.get("SEED") or random.SystemRandom().randrange(1 << 32)))
     parser.add_argument("--record", type=pathlib.Path)
     parser.add_argument("--image", type=int)
-    parser.add_argument("--seconds", type=float, default=2 if quick else 3)
+    parser.add_argument("--seconds", type=float, default=1 if quick else 2)
     parser.add_argument("--lack", action="store_true", help="only say what is missing here, nothing when nothing is")
     parser.add_argument("--inside", type=pathlib.Path, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
