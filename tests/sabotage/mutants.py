@@ -106,6 +106,7 @@ SUITES = {
     "live": unit("http/test_live"),
     "recent": unit("door/test_recent"),
     "follow": pytest("tests/blackbox/test_follow.py", "-k", "L26 or L28"),
+    "follow rest": pytest("tests/blackbox/test_follow.py", "-k", "large_events"),
     "follow ends": pytest("tests/blackbox/test_follow.py", "-k", "poisoned or cannot_be_read or middle_of"),
     "head key": unit("door/test_head_key"),
     "signed head": unit("door/test_signed_head"),
@@ -146,6 +147,7 @@ UPLOAD = "src/store/artifact/upload_"
 FOLLOW = "src/door/history/follow.c"
 RUNS = "src/door/history/follow_read.c"
 RING = "src/door/history/recent.c"
+REST = "src/door/history/follow_rest.c"
 BUILD = "src/main/deliver_build.c"
 FOLDER = "src/sink/directory.c"
 BACKUP = "src/main/backup_"
@@ -216,6 +218,13 @@ MUTANTS = [
     ("an-event-twice", "a follower is sent its cursor's event again",
      [(RING, "if (uuid_cmp(&recent_at(r, mid)->id, cursor) <= 0) {", "if (uuid_cmp(&recent_at(r, mid)->id, cursor) < 0) {")],
      ["recent", "follow"]),
+    ("the-rest-from-its-beginning", "of a large event that is read again, the wrong part is sent",
+     [(REST, "    copy_text(&l, whole - f->text_left, p, n);", "    copy_text(&l, 0, p, n);")],
+     ["follow rest"]),
+    ("large-rests-without-bound", "whatever a stopped client has yet to take of a large event is kept",
+     [(REST, "    if (atomic_fetch_add(&f->h->followers.held_bytes, bytes) + bytes > HELD_BYTES_MAX) {",
+       "    if (atomic_fetch_add(&f->h->followers.held_bytes, bytes) + bytes > HELD_BYTES_MAX * 1024ull) {")],
+     ["follow rest"]),
     ("poison-is-not-told", "followers of a writer that stores nothing any more wait for ever",
      [(FOLLOW, "    if (fs->poisoned) {", "    if (fs->poisoned && fs->count == 0) {")],
      ["follow ends"]),
