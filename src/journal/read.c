@@ -483,25 +483,3 @@ int journal_reader_last(struct journal_reader *r, uint64_t n, struct err *e)
     place(r, best, best_offset);
     return 0;
 }
-
-int journal_has_event(struct journal *j, const struct uuid *id, struct err *e)
-{
-    struct journal_reader *r;
-    struct uuid before = *id;
-    for (int i = 15; i >= 0; i--) { /* the id just below */
-        if (before.byte[i]-- != 0) {
-            break;
-        }
-    }
-    int code = journal_reader_open(j, &before, NULL, NULL, NULL, &r, e);
-    if (code != 0) {
-        return code;
-    }
-    struct line l;
-    code = journal_reader_next(r, &l, 0, e);
-    if (code == 1) {
-        code = uuid_cmp(&l.id, id) == 0;
-    }
-    journal_reader_close(r);
-    return code;
-}

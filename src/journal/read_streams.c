@@ -1,6 +1,7 @@
 /* Streams at a frontier: the rows of closed generations come from their summaries, those of the
  * generation that holds the frontier from its lines. A summary that is not written yet or does not
- * hold is replaced by reading the lines. */
+ * hold is replaced by reading the lines. Beside it, whether an id that a client names as a frontier
+ * is that of an event. */
 #include <stdlib.h>
 
 #include "journal/internal.h"
@@ -110,5 +111,27 @@ int journal_read_streams(struct journal *j, const struct uuid *through, struct s
     }
     free(rows);
     streams_free(c.table);
+    return code;
+}
+
+int journal_has_event(struct journal *j, const struct uuid *id, struct err *e)
+{
+    struct journal_reader *r;
+    struct uuid before = *id;
+    for (int i = 15; i >= 0; i--) { /* the id just below */
+        if (before.byte[i]-- != 0) {
+            break;
+        }
+    }
+    int code = journal_reader_open(j, &before, NULL, NULL, NULL, &r, e);
+    if (code != 0) {
+        return code;
+    }
+    struct line l;
+    code = journal_reader_next(r, &l, 0, e);
+    if (code == 1) {
+        code = uuid_cmp(&l.id, id) == 0;
+    }
+    journal_reader_close(r);
     return code;
 }
