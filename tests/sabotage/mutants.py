@@ -305,7 +305,7 @@ MUTANTS = [
      ["faults"]),
     ("recovery-without-truncation", "a torn group stays behind the data",
      [(RECOVER, "    r = os_ftruncate(fd, bad);\n    if (r == 0) {\n        r = os_fsync(fd);\n    }\n", "    r = 0;\n"),
-      (RECOVER, "        size = bad;\n", "        size = st.size;\n")],
+      (RECOVER, "        size = j->tail_found.bad;\n", "")],
      ["recover", "crash leftover"]),
     ("truncation-not-synced", "recovery appends behind a cut that is not durable",
      [(RECOVER, "    r = os_ftruncate(fd, bad);\n    if (r == 0) {\n        r = os_fsync(fd);\n    }\n", "    r = os_ftruncate(fd, bad);\n"),
