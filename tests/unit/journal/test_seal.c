@@ -296,6 +296,87 @@ static void test_every_fault(void **state)
     fx_end(&f);
 }
 
+/* A sync of the manifest, or of the directory, that fails: nobody knows what is there, so nothing is
+ * sealed any more, and appends go on. A temporary file that cannot be synced is no more than a
+ * failure. */
+static void test_uncertain(void **state)
+{
+    static const struct {
+        const char *path;
+        uint64_t at;
+        bool stops;
+    } syncs[] = {{"manifest", 1, true},
+                 {"manifest", 2, true},
+                 {"segments", 1, false},
+                 {"segments", 2, true}};
+    (void)state;
+    for (size_t i = 0; i < sizeof syncs / sizeof *syncs; i++) {
+        struct fx f;
+        struct journal_seal_status st;
+        fx_start(&f, false);
+        fill(&f);
+        faults_install(NULL);
+        faults_count_only(OS_CALL_fsync, syncs[i].path);
+        faults_arm(syncs[i].at, EIO, false, FAULT_ERROR);
+        assert_int_equal(journal_seal(f.j, 0, NULL, NULL, &f.e), ERR_IO);
+        assert_int_equal(faults_fired(), 1);
+        faults_uninstall();
+        journal_get_seal_status(f.j, &st);
+        assert_int_equal(st.stopped, syncs[i].stops);
+        assert_int_equal(journal_seal(f.j, 0, NULL, NULL, &f.e), syncs[i].stops ? ERR_IO : 0);
+        fx_put(&f, 70, 1, 10);
+        check_all(&f);
+        fx_close(&f);
+        fx_open(&f);
+        assert_int_equal(journal_seal(f.j, 0, NULL, NULL, &f.e), 0);
+        assert_int_equal(fx_status(&f).segments, closed(&f));
+        check_all(&f);
+        fx_end(&f);
+    }
+}
+
+static void misdirect(void *ctx, struct model *m, const struct model_call *call)
+{
+    uint32_t *countdown = ctx;
+    if (call->call == OS_CALL_pwrite && strstr(call->path, "segments") != NULL && *countdown > 0 &&
+        --*countdown == 0) {
+        model_misdirect_next(m, 1);
+    }
+}
+
+/* A write that lands elsewhere on the device, while the cache shows it where it should be. */
+static void test_a_bad_write_is_not_believed(void **state)
+{
+    const struct model_choice power = {.how = MODEL_CUT_ALL};
+    unsigned noticed = 0;
+    (void)state;
+    for (uint32_t k = 1; k <= 6; k++) {
+        struct fx f;
+        uint32_t countdown = k;
+        fx_start(&f, false);
+        fill(&f);
+        model_set_hook(f.m, misdirect, &countdown);
+        int r = journal_seal(f.j, closed(&f) - 1, NULL, NULL, &f.e);
+        model_set_hook(f.m, NULL, NULL);
+        assert_int_equal(countdown, 0);
+        assert_true(r == 0 || r == ERR_IO); /* the write behind it may have mended it */
+        noticed += r == ERR_IO;
+        if (r != 0) {
+            assert_int_equal(fx_status(&f).segments, 0);
+            assert_int_equal(names_in(f.layout.segments), 0);
+        }
+        check_all(&f);
+        fx_crash(&f, &power); /* what the device has, not what the cache shows */
+        fx_verify(&f, false);
+        fx_open(&f);
+        check_all(&f);
+        assert_int_equal(journal_seal(f.j, 0, NULL, NULL, &f.e), 0);
+        check_all(&f);
+        fx_end(&f);
+    }
+    assert_true(noticed > 0);
+}
+
 /* Each byte of a closed generation, changed before it is sealed: refused, and the file stays. */
 static void test_rot_is_not_sealed_in(void **state)
 {
@@ -614,6 +695,8 @@ int main(void)
         cmocka_unit_test(test_nothing_changes),
         cmocka_unit_test(test_beside_readers),
         cmocka_unit_test(test_every_fault),
+        cmocka_unit_test(test_uncertain),
+        cmocka_unit_test(test_a_bad_write_is_not_believed),
         cmocka_unit_test(test_rot_is_not_sealed_in),
         cmocka_unit_test(test_remnants),
         cmocka_unit_test(test_damage),
