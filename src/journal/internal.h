@@ -114,6 +114,12 @@ struct journal {
     uint8_t group_head[SHA256_LEN];
     struct buf scratch;
     struct buf lookup; /* stored lines that are compared with a key */
+    /* The generation that the last lookup read, held with its block for the next one: what is sent
+     * again is sent in order. */
+    struct generation *lookup_held;
+    struct bytes_file *lookup_file;
+    struct bytes_reader lookup_bytes;
+    bool lookup_used; /* since the last tick */
 
     journal_committed_fn *on_committed; /* NULL: nobody wants to see groups */
     void *on_committed_ctx;
@@ -189,6 +195,8 @@ int journal_lookup(struct journal *j, const struct journal_batch *b, const uint8
 /* append.c: whether a key can be told from a new one, and one more be remembered; else
  * ERR_NOT_READY. */
 int journal_keys_ready(struct journal *j, struct err *e) MUST_CHECK;
+/* Lets go of what lookups hold. */
+void journal_lookup_rest(struct journal *j);
 /* append.c: stages a batch that is decided: its key is new, and nothing is against it. *r is then
  * COMMITTED. */
 int journal_stage(struct journal *j, const struct journal_batch *b, const uint8_t fingerprint[16],

@@ -23,6 +23,30 @@ struct lookup {
     struct err *e;
 };
 
+void journal_lookup_rest(struct journal *j)
+{
+    if (j->lookup_held != NULL) {
+        bytes_stop(&j->lookup_bytes);
+        journal_release(j, j->lookup_held, j->lookup_file);
+        j->lookup_held = NULL;
+    }
+}
+
+static int hold(struct journal *j, struct generation *g, struct err *e)
+{
+    j->lookup_used = true;
+    if (j->lookup_held == g) {
+        return 0;
+    }
+    journal_lookup_rest(j);
+    int r = journal_hold(j, g, &j->lookup_file, e);
+    if (r == 0) {
+        bytes_start(&j->lookup_bytes, j->lookup_file);
+        j->lookup_held = g;
+    }
+    return r;
+}
+
 /* Bytes [from, from + n) of a batch into j->lookup, from the staged group or from its file. */
 static int fetch(struct journal *j, const struct index_key *key, uint64_t from, size_t n,
                  struct err *e)
@@ -45,16 +69,11 @@ static int fetch(struct journal *j, const struct index_key *key, uint64_t from, 
         return err_set(e, ERR_CORRUPT, "the index names a generation that is not there");
     }
     struct generation *g = j->generations[key->generation];
-    struct bytes_file *file;
-    struct bytes_reader bytes;
-    int r = journal_hold(j, g, &file, e);
+    int r = hold(j, g, e);
     if (r != 0) {
         return r;
     }
-    bytes_start(&bytes, file);
-    int64_t got = bytes_read(&bytes, j->lookup.ptr, n, at, e);
-    bytes_stop(&bytes);
-    journal_release(j, g, file);
+    int64_t got = bytes_read(&j->lookup_bytes, j->lookup.ptr, n, at, e);
     if (got < 0) {
         return (int)got;
     }

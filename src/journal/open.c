@@ -263,6 +263,7 @@ static void free_journal(struct journal *j)
 {
     journal_rebuild_stop(j);
     sealer_stop(j);
+    journal_lookup_rest(j);
     if (j->spare_running) {
         spare_stop(&j->spare);
     }

@@ -36,9 +36,7 @@ int journal_load_sealed(struct journal *j, struct generation *g,
     if (r != 0) {
         g->events = 0;
         g->bytes = 0;
-        return r == ERR_NOT_FOUND
-                   ? err_set(e, ERR_CORRUPT, "the segment of generation %u is missing", g->ordinal)
-                   : r;
+        return r;
     }
     j->sealed_count++;
     j->sealed_bytes += row->bytes;

@@ -150,8 +150,6 @@ static int add_lines(struct segment_writer *w, const char *p, size_t n, struct e
 static int add_row(struct segment_writer *w, const struct segment_batch *b, struct err *e)
 {
     uint8_t row[SEGMENT_ROW_FIXED];
-    ensure(b->source.len <= SEGMENT_ROW_TEXT_MAX);
-    ensure(b->batch_id.len <= SEGMENT_ROW_TEXT_MAX);
     if (w->rows.len + sizeof row + b->source.len + b->batch_id.len > SEGMENT_BLOCK_BYTES) {
         int r = flush_rows(w, e);
         if (r != 0) {
@@ -177,7 +175,12 @@ int segment_writer_add(struct segment_writer *w, const struct segment_batch *b, 
                        struct err *e)
 {
     ensure(b->offset == w->sum.plain_bytes);
-    ensure(b->bytes <= SEGMENT_PLAIN_MAX - b->offset);
+    if (b->source.len > SEGMENT_ROW_TEXT_MAX || b->batch_id.len > SEGMENT_ROW_TEXT_MAX ||
+        b->bytes > SEGMENT_PLAIN_MAX - b->offset) {
+        return err_set_at(e, ERR_UNSUPPORTED, b->offset,
+                          "the batch at byte %llu has no place in a segment",
+                          (unsigned long long)b->offset);
+    }
     int r = add_lines(w, lines, (size_t)b->bytes, e);
     if (r == 0) {
         r = add_row(w, b, e);

@@ -24,7 +24,8 @@ struct segment_writer {
 
 /* Starts writing at offset 0 of fd, an empty file of the caller's. ERR_NO_MEMORY. */
 int segment_writer_start(struct segment_writer *w, int fd, struct err *e) MUST_CHECK;
-/* One batch and its lines, b->bytes of them. ERR_IO, ERR_NO_SPACE, ERR_NO_MEMORY. */
+/* One batch and its lines, b->bytes of them. ERR_IO, ERR_NO_SPACE, ERR_NO_MEMORY; ERR_UNSUPPORTED
+ * when it is larger, or has longer names, than we would write. */
 int segment_writer_add(struct segment_writer *w, const struct segment_batch *b, const char *lines,
                        struct err *e) MUST_CHECK;
 /* Directory and trailer; the file is whole, and not synced. At least one batch was added. */

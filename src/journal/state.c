@@ -113,6 +113,10 @@ static int open_closed(struct journal *j, uint32_t ordinal, const struct layout_
     char path[LAYOUT_PATH_MAX];
     layout_generation_path(&j->layout, row, path);
     int r = bytes_file_open(path, ordinal, out, e);
+    if (r == ERR_NOT_FOUND) { /* of a closed generation that is damage */
+        e->code = ERR_CORRUPT;
+        return ERR_CORRUPT;
+    }
     if (r != 0 || !row->sealed) {
         return r;
     }
@@ -152,6 +156,8 @@ int journal_hold(struct journal *j, struct generation *g, struct bytes_file **ou
 {
     struct bytes_file *mine = NULL;
     struct layout_generation row = {0};
+    struct err local;
+    e = e != NULL ? e : &local;
     int r = 0;
     for (;;) {
         pthread_mutex_lock(&j->lock);
@@ -232,6 +238,10 @@ void journal_refresh_metrics(struct journal *j)
 void journal_tick(struct journal *j)
 {
     journal_refresh_metrics(j);
+    if (!j->lookup_used) {
+        journal_lookup_rest(j);
+    }
+    j->lookup_used = false;
     if (j->poisoned || atomic_load(&j->indexing)) {
         return;
     }

@@ -47,7 +47,7 @@ struct verify_report {
     struct uuid last_id;
     uint8_t head[SHA256_LEN];
     enum verify_fault fault; /* the first one */
-    char fault_file[256];    /* below the data directory */
+    char fault_file[176];    /* below the data directory */
     bool fault_has_offset;
     uint64_t fault_offset;
     char fault_text[256];
