@@ -8,10 +8,11 @@ import json
 import os
 import random
 import subprocess
+import sys
 import threading
 import time
 
-from conftest import batch, event, tallyman, verify
+from conftest import ROOT, batch, event, tallyman, verify
 from ledger import GENESIS, History, Ledger, retry_unknown
 from test_kill import Load, start_again
 from tracer import Attached
@@ -130,6 +131,10 @@ def test_seal_under_load(make_server, workdir):
     assert len(text.splitlines()) == len(history.ids)
     report = verify(server.data)
     assert report["ok"] and report["chain_head"] == history.head and report["remnants"] == report["orphans"] == [], report
+    # And to a stranger's program.
+    result = subprocess.run([sys.executable, str(ROOT / "examples" / "verify.py"), str(journal(server.data))], capture_output=True,
+                            text=True, timeout=120)
+    assert result.returncode == 0 and history.head in result.stdout, (result.stdout, result.stderr)
     server.start()
     retry_unknown(server, ledger, history)
     fill(server, 1, 2)
@@ -185,8 +190,10 @@ def test_kill_during_sealing(make_server, workdir, capsys):
         raise
     finally:
         ledger.close()
+    slowest = max(report.pop("restart ms"))
     with capsys.disabled():
-        print(f"\nseal: SEED={SEED} rounds={ROUNDS} events={len(history.ids)} segments={len(segments(server.data))} {report}")
+        print(f"\nseal: SEED={SEED} rounds={ROUNDS} events={len(history.ids)} segments={len(segments(server.data))} "
+              + " ".join(f"{name.replace(' ', '_')}={value}" for name, value in report.items()) + f" restart_max={slowest:.0f} ms")
     assert history.heads[0] == GENESIS and len(segments(server.data)) > 0
 
 
