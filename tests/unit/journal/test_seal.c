@@ -296,8 +296,8 @@ static void test_every_fault(void **state)
     fx_end(&f);
 }
 
-/* A sync of the manifest, or of the directory, that fails: nobody knows what is there, so nothing is
- * sealed any more, and appends go on. A temporary file that cannot be synced is no more than a
+/* A sync of the manifest, or of the directory, that fails: nobody knows what is there, so nothing
+ * is sealed any more, and appends go on. A temporary file that cannot be synced is no more than a
  * failure. */
 static void test_uncertain(void **state)
 {
