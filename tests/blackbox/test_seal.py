@@ -16,7 +16,7 @@ from conftest import ROOT, batch, event, tallyman, verify
 from ledger import GENESIS, History, Ledger, retry_unknown
 from test_kill import Load, start_again
 from tracer import Attached
-from world import SANITIZED, SMALL
+from world import SANITIZED, SMALL, wait_ready
 
 ROUNDS = int(os.environ.get("ROUNDS") or (6 if os.environ.get("QUICK") or SANITIZED else 20))
 SEED = int(os.environ.get("SEED") or random.SystemRandom().randrange(1 << 32))
@@ -234,6 +234,32 @@ def test_the_verb(make_server):
     fill(server, 200, 1)
     assert len(server.get("/v1/events?limit=1000").json["events"]) == 4 * 44
     assert len(server.get("/v1/streams").json["streams"]) == 1
+
+
+def test_what_stands_in_segments_counts(make_server):
+    """Proves: keys, retirements and stream frontiers that only sealed generations hold are honoured, also without an index."""
+    server = make_server(*SMALL)
+    first = server.append(batch("first", event(1, stream="a"), source="gone")).json
+    retired = server.request("POST", "/v1/sources/retire", json.dumps({"source": "gone"}), {"Content-Type": "application/json"})
+    assert retired.status == 200, retired.body
+    fill(server, 0, 30)
+    server.cli("seal", check=0)
+    for without_index in (False, False, True):
+        again = server.append(batch("first", event(1, stream="a"), source="gone"))
+        assert again.json == {**first, "status": "duplicate"}
+        refused = server.append(batch("second", event(2, stream="a"), source="gone"))
+        assert (refused.status, refused.json["error"]) == (409, "source_retired")
+        conflict = server.append(batch("fill3", event(77)))
+        assert (conflict.status, conflict.json["error"]) == (409, "batch_id_conflict")
+        stale = server.append(batch("stale", event(3), stream_precondition={"stream": "s", "expected_frontier": None}))
+        assert (stale.status, stale.json["error"]) == (409, "stream_frontier_conflict")
+        assert server.stop() == 0
+        assert verify(server.data)["ok"]
+        if without_index:
+            for path in (server.data / "index").iterdir():
+                path.unlink()
+        server.start()
+        wait_ready(server)
 
 
 def test_by_the_setting(make_server):
