@@ -12,7 +12,8 @@ import sys
 import threading
 import time
 
-from conftest import ROOT, batch, event, tallyman, verify
+from conftest import ROOT, batch, event, replay_all, tallyman, verify
+from follower import Follower
 from ledger import GENESIS, History, Ledger, retry_unknown
 from test_kill import Load, start_again
 from tracer import Attached
@@ -260,6 +261,26 @@ def test_what_stands_in_segments_counts(make_server):
                 path.unlink()
         server.start()
         wait_ready(server)
+
+
+def test_followers_see_one_history(make_server):
+    """Proves: a follower that is slow, one that is quick and one that begins behind it get every event once while generations are
+    sealed under them."""
+    server = make_server(*SMALL)
+    fill(server, 0, 30)
+    quick = Follower(server, timeout=60).until_caught_up()
+    slow = Follower(server, sse=True, rcvbuf=4096, timeout=60)  # in the middle of its snapshot
+    for n in range(4):
+        seal(server)
+        fill(server, 100 * (n + 1), 15)
+        quick.until(lambda f, n=n: len(f.events) >= 4 * (30 + 15 * (n + 1)))
+    assert wait_sealed(server)["failure"] == "" and pending(server.data) == []
+    everything = [e["event_id"] for e in replay_all(server)]
+    late = Follower(server, after=everything[17], timeout=60)
+    for follower, ids in ((quick, everything), (slow, everything), (late, everything[18:])):
+        follower.until(lambda f, ids=ids: len(f.events) >= len(ids))
+        assert follower.ids == ids and follower.end is None
+        follower.close()
 
 
 def test_by_the_setting(make_server):
