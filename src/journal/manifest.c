@@ -231,6 +231,23 @@ void manifest_free(struct manifest *m)
 
 /* ---- writing ---- */
 
+int manifest_settle(const struct layout *l, struct err *e)
+{
+    int fd = os_open(l->manifest, O_RDONLY, 0);
+    if (fd == -ENOENT) {
+        return 0;
+    }
+    if (fd < 0) {
+        return err_os(e, fd, "open", "manifest.jsonl");
+    }
+    int r = os_fsync(fd);
+    if (r == 0) {
+        r = os_drop_cache(fd);
+    }
+    (void)os_close(fd);
+    return r < 0 ? err_os(e, r, "sync", "manifest.jsonl") : 0;
+}
+
 /* Body, sync, line feed, sync. *begun: something of it may be in the file. */
 static int put_record(int fd, struct slice body, uint64_t at, bool *begun)
 {

@@ -32,6 +32,9 @@ struct manifest {
 int manifest_read(const struct layout *l, struct manifest *m, struct err *e) MUST_CHECK;
 void manifest_free(struct manifest *m);
 
+/* What the last process wrote of the manifest is durable, or forgotten: after a sync of it that
+ * failed the page cache shows what the device does not hold. */
+int manifest_settle(const struct layout *l, struct err *e) MUST_CHECK;
 /* Writes the first record: body, sync, line feed, sync, directory sync. Safe to repeat after a
  * crash at any step. */
 int manifest_create(const struct layout *l, struct err *e) MUST_CHECK;

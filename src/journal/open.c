@@ -111,29 +111,10 @@ static int create(struct journal *j, struct err *e)
     return r != 0 ? r : manifest_create(&j->layout, e);
 }
 
-/* What the last process wrote of the manifest is durable, or forgotten: after a sync of it that
- * failed the page cache shows what the device does not hold. */
-static int settle_manifest(struct journal *j, struct err *e)
-{
-    int fd = os_open(j->layout.manifest, O_RDONLY, 0);
-    if (fd == -ENOENT) {
-        return 0;
-    }
-    if (fd < 0) {
-        return err_os(e, fd, "open", "manifest.jsonl");
-    }
-    int r = os_fsync(fd);
-    if (r == 0) {
-        r = os_drop_cache(fd);
-    }
-    (void)os_close(fd);
-    return r < 0 ? err_os(e, r, "sync", "manifest.jsonl") : 0;
-}
-
 static int check_manifest(struct journal *j, struct err *e)
 {
     struct manifest m;
-    int r = settle_manifest(j, e);
+    int r = manifest_settle(&j->layout, e);
     if (r != 0) {
         return r;
     }
