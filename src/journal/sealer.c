@@ -175,7 +175,7 @@ int journal_seal_request(struct journal *j, uint32_t keep, bool tail, struct err
     if (r == 0 && tail && journal_tail(j)->events > 0) {
         atomic_store(&j->sealer.close_tail, true);
         j->sealer.keep = keep;
-        if (j->group_events == 0) {
+        if (j->group_events == 0 && !atomic_load(&j->indexing)) {
             close_wanted(j);
         }
     }
