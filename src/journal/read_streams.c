@@ -1,4 +1,6 @@
-/* Streams at a frontier: the rows of closed generations come from their summaries, those of the
+/* Questions that a reader answers: whether an event is there, and the streams at a frontier.
+ *
+ * Streams at a frontier: the rows of closed generations come from their summaries, those of the
  * generation that holds the frontier from its lines. A summary that is not written yet or does not
  * hold is replaced by reading the lines. Beside it, whether an id that a client names as a frontier
  * is that of an event. */
