@@ -170,6 +170,9 @@ int journal_index_batch(struct journal *j, const struct scan_batch *b, uint32_t 
  * ERR_CORRUPT: it has no bytes and no events then. */
 int journal_load_sealed(struct journal *j, struct generation *g,
                         const struct layout_generation *row, struct err *e) MUST_CHECK;
+/* open_sealed.c: a last record without its line feed was never committed, and is cut off; unless it
+ * is a damaged one: ERR_CORRUPT, and nothing was changed. */
+int journal_cut_manifest(struct journal *j, uint64_t good_bytes, struct err *e) MUST_CHECK;
 /* Removes what a cut seal left. */
 struct inventory;
 int journal_clear_seals(struct journal *j, const struct inventory *inv, struct err *e) MUST_CHECK;

@@ -129,23 +129,7 @@ static int check_manifest(struct journal *j, struct err *e)
     if (m.file_bytes == m.good_bytes) {
         return 0;
     }
-    /* A last record without LF was never committed; or its LF is damaged. */
-    struct inventory inv;
-    r = inventory_take_alone(&j->layout, &inv, e);
-    if (r != 0) {
-        return r;
-    }
-    inventory_free(&inv);
-    int fd = os_open(j->layout.manifest, O_RDWR, 0);
-    if (fd < 0) {
-        return err_os(e, fd, "open", "manifest.jsonl");
-    }
-    r = os_ftruncate(fd, m.good_bytes);
-    if (r == 0) {
-        r = os_fsync(fd);
-    }
-    (void)os_close(fd);
-    return r < 0 ? err_os(e, r, "truncate", "manifest.jsonl") : 0;
+    return journal_cut_manifest(j, m.good_bytes, e);
 }
 
 /* The tail's descriptor, after a cut rotation has been finished and everything unsynced was synced

@@ -9,8 +9,9 @@
  * segment has been found to hold, so that at no moment the only good copy is removed; temporary
  * files go, and whole segments that no record names while their plain file is in force. Removals
  * are not synced: the next start finds the same again, or not. Other names in segments/ are left
- * alone.
- */
+ * alone. A segment without a record and without its plain file is nothing that a crash can leave:
+ * the plain file goes only when the record is committed. So the record is damaged, and the journal
+ * is not opened, before anything of the manifest is cut off. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,6 +44,26 @@ int journal_load_sealed(struct journal *j, struct generation *g,
     j->stored_bytes += file->segment->file_bytes;
     journal_release(j, g, file);
     return 0;
+}
+
+int journal_cut_manifest(struct journal *j, uint64_t good_bytes, struct err *e)
+{
+    struct inventory inv;
+    int r = inventory_take_alone(&j->layout, &inv, e);
+    if (r != 0) {
+        return r;
+    }
+    inventory_free(&inv);
+    int fd = os_open(j->layout.manifest, O_RDWR, 0);
+    if (fd < 0) {
+        return err_os(e, fd, "open", "manifest.jsonl");
+    }
+    r = os_ftruncate(fd, good_bytes);
+    if (r == 0) {
+        r = os_fsync(fd);
+    }
+    (void)os_close(fd);
+    return r < 0 ? err_os(e, r, "truncate", "manifest.jsonl") : 0;
 }
 
 static int remove_file(const char *path, const char *name, struct err *e)
