@@ -318,13 +318,14 @@ def judge(mutant, commands):
     return "SURVIVED", ""
 
 
-def control():
-    """The tests pass on the tree as it is; those of the same program that have passed once are not asked again."""
+def control(wanted):
+    """The tests that are used pass on the tree as it is; those of a program that have passed once are not asked again."""
+    used = {(program, *words) for mutant in wanted for program, words, _ in steps(mutant)}
     passed = set(PASSED.read_text().splitlines()) if PASSED.exists() else set()
     for program, words, limit in all_steps():
         binary = BASE / "build" / program
         key = hashlib.sha256(binary.read_bytes()).hexdigest()[:16] + " " + " ".join([program, *words])
-        if key in passed:
+        if key in passed or (program, *words) not in used:
             continue
         if run(command_of(binary, words), limit, PLACE / "base.log", BASE, binary) != 0:
             sys.exit(f"sabotage-all: {program} {' '.join(words)} fails without any sabotage; see {PLACE / 'base.log'}")
@@ -389,7 +390,7 @@ def main():
         global TESTS
         commands = prepare()
         TESTS = tests_fingerprint(BASE)
-        control()
+        control(fresh)
         with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("JOBS", "2"))) as pool:
             for mutant, verdict in pool.map(lambda m: one(m, commands), fresh):
                 verdicts[mutant.name] = verdict
