@@ -14,7 +14,7 @@ struct rot_flip {
 
 struct rot_test {
     uint64_t seed, step, whole;
-    bool strict, verbose;
+    bool verbose;
     char repro[300];
     uint64_t repro_at;
     unsigned repro_bit;
@@ -34,9 +34,9 @@ bool rot_verify_names(struct rot_test *t, const struct rot_batch *p, enum verify
 /* It must open read-only with the first `proven` events, and take nothing. */
 bool rot_opens_damaged(struct rot_test *t, const struct rot_tree *tree,
                        const struct rot_batch *from, uint64_t proven);
-/* With the index in order: a closed generation is not read at the start. */
-bool rot_opens_and_reads(struct rot_test *t, const struct rot_tree *tree,
-                         const struct rot_batch *p);
+/* With the index in order: a closed generation is not read at the start, but each block of it is
+ * checked when it is read. */
+bool rot_opens_and_reads(struct rot_test *t, const struct rot_tree *tree);
 /* Whatever of a sealed tree was turned: it is refused, or what is served and known is right, and
  * all that is missing is told as damage. */
 void rot_sealed_is_right(struct rot_test *t, const struct rot_tree *tree);

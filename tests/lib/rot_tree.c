@@ -241,7 +241,7 @@ static bool is_event(const struct rot_tree *tree, uint64_t at, const struct buf 
 }
 
 uint64_t rot_read_all(const struct rot_tree *tree, struct journal *j, const struct rot_batch *from,
-                      const struct rot_batch *damaged, bool *wrong, int *r)
+                      bool *wrong, int *r)
 {
     struct journal_reader *reader;
     struct line l;
@@ -257,16 +257,7 @@ uint64_t rot_read_all(const struct rot_tree *tree, struct journal *j, const stru
     while ((*r = journal_reader_next(reader, &l, 0, &e)) == 1) {
         buf_clear(&text);
         line_put_event(&text, &l);
-        bool same = is_event(tree, at, &text);
-        bool hurt =
-            damaged != NULL && at >= damaged->event && at < damaged->event + damaged->events;
-        /* Where a line's end is gone, two of them may pass for one with a strange payload. */
-        if (!same && damaged != NULL && at == damaged->event + damaged->events &&
-            is_event(tree, at + 1, &text)) {
-            same = true;
-            at++;
-        }
-        if (!same && !hurt) {
+        if (!is_event(tree, at, &text)) {
             *wrong = true;
             break;
         }

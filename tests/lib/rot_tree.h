@@ -62,9 +62,9 @@ struct kit_spec rot_spec(uint64_t seed, uint32_t number);
 int rot_send(struct journal *j, struct kit_spec spec, struct journal_result *result, struct err *e);
 /* Reads behind `from` (NULL: from the start) to the end and holds it against the tree. Returns the
  * place behind the last event that was served; *r says how it ended, *wrong that the next one had
- * other bytes. damaged: this batch's events may differ. */
+ * other bytes. */
 uint64_t rot_read_all(const struct rot_tree *tree, struct journal *j, const struct rot_batch *from,
-                      const struct rot_batch *damaged, bool *wrong, int *r);
+                      bool *wrong, int *r);
 int rot_read_streams(struct journal *j, struct buf *out, struct err *e);
 
 #endif
