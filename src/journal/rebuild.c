@@ -42,8 +42,9 @@ static const struct uuid *last_of(const struct rebuild *rb)
     return rb->at.empty ? NULL : &rb->at.last_id;
 }
 
-/* The generation ends at the scan's place: rb goes there. With a failure the generation is cut off
- * there. */
+/* The generation ends at the scan's place, whole or with damage there: rb goes there. Behind damage
+ * there is nothing more: its end, the end of the list and the frontier change at once, so that no
+ * reader takes the cut for the generation's own end and goes on in the next one. */
 static void settle(struct journal *j, struct generation *g, const struct scan *s, bool whole)
 {
     struct rebuild *rb = &j->rebuild;
@@ -61,6 +62,8 @@ static void settle(struct journal *j, struct generation *g, const struct scan *s
         g->bytes = s->offset;
         g->cut = true;
         g->last_id = s->events > 0 ? s->last_id : g->last_id;
+        j->generation_count = g->ordinal + 1;
+        j->frontier = rb->at;
     }
     pthread_mutex_unlock(&j->lock);
 }
@@ -124,7 +127,9 @@ static int rebuild(struct journal *j, struct generation *g, bool with_keys, stru
     r = prove(j, g, &s, with_keys, &sum.batches, e);
     memcpy(sum.head, s.head, SHA256_LEN);
     sum.events = s.events;
-    settle(j, g, &s, r == 0);
+    if (r == 0 || r == ERR_CORRUPT) { /* after another failure nothing is known of the generation */
+        settle(j, g, &s, r == 0);
+    }
     scan_stop(&s);
     journal_release(j, g, file);
     if (r != 0) {
@@ -412,6 +417,7 @@ static int rebuild_tail(struct journal *j, struct err *e)
         tail->bytes = s.offset;
         tail->events = s.events;
         tail->last_id = s.last_id;
+        j->frontier = rb->at;
         pthread_mutex_unlock(&j->lock);
     } else if (r != 0) {
         *e = why;

@@ -403,8 +403,10 @@ static void test_damaged_tail(void **state)
 static void test_unreadable(void **state)
 {
     struct fx f;
+    struct journal_frontier before;
     begin(&f);
     fill(&f, 60);
+    journal_get_frontier(f.j, &before);
     fx_close(&f);
     forget_index(&f);
     gate(true);
@@ -421,7 +423,7 @@ static void test_unreadable(void **state)
     assert_false(st.damaged);
     assert_false(st.frontier.complete);
     assert_int_equal(append_result(&f, 999), ERR_WRITER_POISONED);
-    assert_true(count_events(&f) > 100);
+    assert_int_equal(count_events(&f), before.events); /* what failed there is not left out here */
     fx_close(&f);
     gate_fails = false;
     fx_open(&f);
