@@ -61,12 +61,13 @@ void sealer_stop(struct journal *j)
     }
 }
 
-/* Closed generations, and how many of them are sealed. */
+/* Closed generations, and how many of them are sealed. Behind damage none is counted; the one that
+ * it was found in stands where the tail would. */
 static void count_closed(struct journal *j, uint32_t *closed, uint32_t *sealed)
 {
     pthread_mutex_lock(&j->lock);
     *closed = j->generation_count > 0 ? j->generation_count - 1 : 0;
-    *sealed = j->sealed_count;
+    *sealed = j->sealed_count < *closed ? j->sealed_count : *closed;
     pthread_mutex_unlock(&j->lock);
 }
 

@@ -106,9 +106,11 @@ static struct layout_generation where(const struct generation *g)
     return row;
 }
 
-/* A segment must be of the generation that the manifest names. */
+/* A segment must be of the generation that the manifest names. Of one that was cut at damage, row
+ * has the bytes and events in front of it only, and the manifest's are compared no more: its names
+ * and its head are. */
 static int open_closed(struct journal *j, uint32_t ordinal, const struct layout_generation *row,
-                       struct bytes_file **out, struct err *e)
+                       bool cut, struct bytes_file **out, struct err *e)
 {
     char path[LAYOUT_PATH_MAX];
     layout_generation_path(&j->layout, row, path);
@@ -122,8 +124,8 @@ static int open_closed(struct journal *j, uint32_t ordinal, const struct layout_
     }
     const struct segment *s = (*out)->segment;
     if (uuid_cmp(&s->first_id, &row->first_id) != 0 || uuid_cmp(&s->last_id, &row->last_id) != 0 ||
-        s->plain_bytes != row->bytes || s->events != row->events ||
-        memcmp(s->head, row->head, SHA256_LEN) != 0) {
+        memcmp(s->head, row->head, SHA256_LEN) != 0 ||
+        (!cut && (s->plain_bytes != row->bytes || s->events != row->events))) {
         bytes_file_close(*out);
         *out = NULL;
         return err_set(e, ERR_CORRUPT, "the segment of generation %u is that of another one",
@@ -165,6 +167,7 @@ int journal_hold(struct journal *j, struct generation *g, struct bytes_file **ou
         bool held = take_file(g, row.sealed, &mine);
         *out = g->file;
         row = where(g);
+        bool cut = g->cut;
         ensure(held || !g->tail);
         pthread_mutex_unlock(&j->lock);
         bytes_file_close(mine);
@@ -172,7 +175,7 @@ int journal_hold(struct journal *j, struct generation *g, struct bytes_file **ou
         if (held || (r != 0 && !changed)) {
             return held ? 0 : r;
         }
-        r = open_closed(j, g->ordinal, &row, &mine, e);
+        r = open_closed(j, g->ordinal, &row, cut, &mine, e);
     }
 }
 

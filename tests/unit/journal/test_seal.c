@@ -7,6 +7,7 @@
 #include "base/metrics.h"
 #include "journal/inventory.h"
 #include "journal/seal.h"
+#include "journal/segment.h"
 #include "tests/lib/faults.h"
 
 /* Three closed generations and a tail. */
@@ -553,6 +554,48 @@ static void test_damage(void **state)
     fx_end(&f);
 }
 
+/* The index is gone and a block in the middle of a segment is damaged: what the blocks before it
+ * hold is served, also once the file was let go of, and no figure falls below zero. */
+static void test_damage_without_index(void **state)
+{
+    struct fx f;
+    struct segment *s;
+    char path[LAYOUT_PATH_MAX];
+    (void)state;
+    fx_start(&f, false);
+    f.options.generation_bytes = 600 << 10;
+    fx_open(&f);
+    for (uint32_t n = 1; n <= 60; n++) {
+        fx_put(&f, n, 4, 9000);
+    }
+    assert_true(closed(&f) >= 3);
+    assert_int_equal(journal_seal(f.j, 0, NULL, NULL, &f.e), 0);
+    fx_close(&f);
+    struct inventory inv = inventory(&f);
+    layout_generation_path(&f.layout, &inv.closed[1], path);
+    int fd = os_open(path, O_RDONLY, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(segment_open(fd, &s, &f.e), 0);
+    assert_int_equal(os_close(fd), 0);
+    fx_patch(path, s->data[1].at + 20, "\xff\xff\xff\xff", 4);
+    segment_free(s);
+    clear_dir(f.layout.index);
+    fx_open(&f);
+    struct journal_status st = fx_status(&f);
+    assert_true(st.damaged);
+    assert_int_equal(st.generations, 2);
+    assert_true(st.frontier.events > inv.closed[0].events);
+    assert_true(st.frontier.events < inv.closed[0].events + inv.closed[1].events);
+    fx_expect_read_only(&f, st.frontier.events);
+    struct journal_seal_status seal;
+    journal_get_seal_status(f.j, &seal);
+    assert_int_equal(seal.possible, 0);
+    (void)journal_close(f.j, &f.e);
+    f.j = NULL;
+    inventory_free(&inv);
+    fx_end(&f);
+}
+
 /* The record of the newest segment without its line feed looks like one that was never committed.
  * But then the plain file would be there: the segment is the only copy, and nothing is changed. */
 static void test_record_without_its_end(void **state)
@@ -708,6 +751,7 @@ int main(void)
         cmocka_unit_test(test_rot_is_not_sealed_in),
         cmocka_unit_test(test_remnants),
         cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_damage_without_index),
         cmocka_unit_test(test_record_without_its_end),
         cmocka_unit_test(test_record_of_another_segment),
         cmocka_unit_test(test_the_last_good_copy_stays),
