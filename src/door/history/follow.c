@@ -401,9 +401,16 @@ void followers_look(struct history *h)
 
 void followers_tick(struct history *h)
 {
+    struct followers *fs = &h->followers;
     struct journal_status st;
     journal_get_status(h->journal, &st);
-    h->followers.poisoned = st.poisoned;
+    fs->poisoned = st.poisoned;
+    if (fs->count > 0 && uuid_cmp(&st.frontier.last_id, &fs->recent.through) < 0) {
+        /* Damage was found while the index was made: the journal ends in front of the ring. No run
+         * would ever get there, so the ring comes back. */
+        bool back = recent_start(&fs->recent, &st.frontier.last_id);
+        ensure(back); /* it has its memory */
+    }
     followers_look(h);
 }
 
