@@ -159,10 +159,19 @@ void manage_project_status(void *ctx, struct http_request *req)
 
 /* ---- the instance ---- */
 
-/* On the disk, of lines and segments; one digit. */
+/* On the disk, of lines and segments. Behind damage there may be segments whose lines are not
+ * counted any more. */
+static uint64_t stored_bytes(const struct journal_status *st)
+{
+    uint64_t plain = st->bytes > st->sealed_bytes ? st->bytes - st->sealed_bytes : 0;
+
+    return plain + st->stored_bytes;
+}
+
+/* One digit. */
 static void put_bytes_per_event(struct buf *b, const struct journal_status *st)
 {
-    uint64_t stored = st->bytes - st->sealed_bytes + st->stored_bytes;
+    uint64_t stored = stored_bytes(st);
     uint64_t tenths = st->frontier.events > 0 ? stored * 10 / st->frontier.events : 0;
 
     json_put_name(b, "stored_bytes_per_event");
@@ -209,7 +218,7 @@ static void put_journal(struct buf *b, struct journal *j)
     manage_put_number(b, "segments", st.segments);
     manage_put_number(b, "sealed_bytes", st.sealed_bytes);
     manage_put_number(b, "segment_bytes", st.stored_bytes);
-    manage_put_number(b, "stored_bytes", st.bytes - st.sealed_bytes + st.stored_bytes);
+    manage_put_number(b, "stored_bytes", stored_bytes(&st));
     put_bytes_per_event(b, &st);
     put_seal_failure(b, j);
     manage_put_flag(b, "poisoned", st.poisoned);
