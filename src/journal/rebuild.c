@@ -240,7 +240,7 @@ static int load_summaries(struct journal *j, struct err *e)
         }
         if (!gap) {
             r = apply(j, j->generations[i], &sum, e);
-            rb->next = i + 1;
+            rb->next = r == 0 ? i + 1 : i;
         }
         index_summary_free(&sum);
     }
@@ -346,6 +346,9 @@ static int load(struct journal *j, int damage, struct err *e)
     struct err later = {0};
     int r = load_summaries(j, damage == 0 ? e : &later);
     if (r != 0) {
+        if (r == ERR_CORRUPT) { /* retirements that cannot be read: their generation is the last */
+            publish(j, true);
+        }
         if (damage != 0) {
             *e = later;
         }

@@ -254,6 +254,60 @@ static void test_unsupported(void **state)
     fx_end(&f);
 }
 
+/* Damage in a generation that has retirements, with a whole index: it is found at the start, and
+ * what is served ends with the frontier that is told. */
+static void test_damaged_retirement(void **state)
+{
+    for (unsigned threads = 0; threads < 2; threads++) {
+        struct fx f;
+        fx_start(&f, threads == 1);
+        f.options.threads = threads == 1;
+        fx_open(&f);
+        for (uint32_t n = 1; n <= 60; n++) {
+            fx_put(&f, n, 1, 9000);
+            if (n == 7) {
+                assert_int_equal(kit_retire(f.j, &f.ledger, 0, &f.e), 0);
+                fx_commit(&f);
+            }
+        }
+        assert_true(fx_status(&f).generations >= 3);
+        fx_close(&f);
+        struct layout_generation *rows;
+        uint32_t count;
+        char path[LAYOUT_PATH_MAX];
+        assert_int_equal(layout_list_pending(&f.layout, &rows, &count, &f.e), 0);
+        layout_pending_path(&f.layout, &rows[1].first_id, &rows[1].last_id, path);
+        free(rows);
+        size_t n;
+        char *text = fx_slurp(path, &n);
+        char *at = memmem(text, n, "source_retired", 14);
+        assert_non_null(at);
+        fx_patch(path, (uint64_t)(at - text) + 3, "X", 1);
+        free(text);
+        fx_open(&f);
+        struct journal_status st = fx_status(&f);
+        assert_true(st.damaged);
+        assert_int_equal(st.generations, 2);
+        assert_true(st.bytes > 0);
+        struct journal_reader *r;
+        struct line l;
+        int code;
+        assert_int_equal(journal_reader_open(f.j, NULL, NULL, NULL, NULL, &r, &f.e), 0);
+        while ((code = journal_reader_next(r, &l, 0, &f.e)) == 1) {
+        }
+        assert_int_equal(code, ERR_CORRUPT);
+        journal_reader_close(r);
+        struct uuid last = st.frontier.last_id;
+        assert_int_equal(journal_reader_open(f.j, &last, NULL, NULL, NULL, &r, &f.e), 0);
+        assert_int_equal(journal_reader_next(r, &l, 0, &f.e), 0);
+        journal_reader_close(r);
+        (void)journal_close(f.j, &f.e);
+        f.j = NULL;
+        fx_end(&f);
+    }
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -263,6 +317,7 @@ int main(void)
         cmocka_unit_test(test_poisoned),
         cmocka_unit_test(test_full_group),
         cmocka_unit_test(test_read_from_closed_generations),
+        cmocka_unit_test(test_damaged_retirement),
         cmocka_unit_test(test_unsupported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
