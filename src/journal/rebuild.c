@@ -34,6 +34,7 @@
 
 #define REBUILD_NICE          5
 #define REBUILD_AT_ONCE_BYTES (UINT64_C(16) << 20)
+#define REBUILD_ROOM_MS       100
 
 /* ---- one generation ---- */
 
@@ -198,6 +199,16 @@ static void made_one(struct journal *j)
     }
 }
 
+/* Keys that cannot be written wait in memory, up to their bound; then the next generation waits
+ * too. On the rebuilding thread only: a start would hang. */
+static void await_room(struct journal *j)
+{
+    while (atomic_load(&j->indexing) && index_full(j->index) && !atomic_load(&j->rebuild.stop)) {
+        (void)os_poll(NULL, 0, REBUILD_ROOM_MS);
+        index_flush(j->index); /* tries all of them again */
+    }
+}
+
 /* Makes what is missing, up to the tail. */
 static int rebuild_closed(struct journal *j, struct err *e)
 {
@@ -206,6 +217,7 @@ static int rebuild_closed(struct journal *j, struct err *e)
     while (rb->next < rb->total && r == 0) {
         struct generation *g = j->generations[rb->next];
         struct index_summary sum;
+        await_room(j);
         if (atomic_load(&rb->stop)) {
             return err_set(e, ERR_NOT_READY, "the journal is closed");
         }
@@ -319,10 +331,11 @@ static void publish(struct journal *j, bool damaged)
     pthread_mutex_unlock(&j->lock);
 }
 
-/* So little is made at once: it takes less time than a client that has to come again. */
-static uint64_t at_once_bytes(const struct journal *j)
+/* Much is missing; what is little is made at once, before a client has come again. */
+static bool is_much(const struct journal *j)
 {
-    return j->options.index_at_once != 0 ? j->options.index_at_once : REBUILD_AT_ONCE_BYTES;
+    uint64_t most = j->options.index_at_once;
+    return j->rebuild.total_bytes - j->rebuild.bytes > (most > 0 ? most : REBUILD_AT_ONCE_BYTES);
 }
 
 /* What is missing is left to the thread. */
@@ -344,25 +357,19 @@ static int load(struct journal *j, int damage, struct err *e)
 {
     struct rebuild *rb = &j->rebuild;
     struct err later = {0};
-    int r = load_summaries(j, damage == 0 ? e : &later);
-    if (r != 0) {
-        if (r == ERR_CORRUPT) { /* retirements that cannot be read: their generation is the last */
-            publish(j, true);
-        }
-        if (damage != 0) {
-            *e = later;
-        }
+    int r = load_summaries(j, &later);
+    if (r != 0) { /* it comes before the damage */
+        *e = later;
+        publish(j,
+                r == ERR_CORRUPT); /* a generation whose retirements cannot be read is the last */
         return r;
     }
-    if (damage == 0 && rb->next < rb->total && j->options.threads &&
-        rb->total_bytes - rb->bytes > at_once_bytes(j)) {
+    if (damage == 0 && rb->next < rb->total && j->options.threads && is_much(j)) {
         leave_to_thread(j);
         return 0;
     }
-    r = rebuild_closed(j, damage == 0 ? e : &later);
-    if (r != 0 && damage != 0) {
-        *e = later; /* it comes first */
-    }
+    r = rebuild_closed(j, &later);
+    *e = r != 0 ? later : *e;
     publish(j, r == ERR_CORRUPT);
     finish(j);
     return r != 0 ? r : damage;
@@ -400,6 +407,9 @@ static int rebuild_tail(struct journal *j, struct err *e)
     struct generation *tail = journal_tail(j);
     struct err why = {0};
     struct scan s;
+    if (!tail->tail) { /* there is none behind damage that is no generation's own */
+        return err_set(e, ERR_CORRUPT, "%s", j->cause);
+    }
     scan_start(&s, tail->fd, tail->bytes, last_of(rb), rb->at.head);
     s.origin = journal_origin(j, tail->ordinal);
     int r = journal_count_tail(j, &s, &why);

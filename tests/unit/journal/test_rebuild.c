@@ -9,6 +9,9 @@
 
 #include "base/metrics.h"
 #include "journal/internal.h"
+#include "journal/inventory.h"
+#include "journal/seal.h"
+#include "journal/segment.h"
 #include "journal/skip.h"
 
 /* ---- the gate ---- */
@@ -399,6 +402,49 @@ static void test_damaged_tail(void **state)
     (void)state;
 }
 
+/* A plain file stands beside the segment that covers it, and the segment has not its hash: nothing
+ * is removed, there is no tail, and what is sealed is counted all the same. */
+static void test_damaged_remnant(void **state)
+{
+    struct fx f;
+    char path[LAYOUT_PATH_MAX];
+    struct segment *s;
+    struct inventory inv;
+    size_t n;
+    begin(&f);
+    fill(&f, 60);
+    (void)pending(&f, 0, path);
+    char *plain = fx_slurp(path, &n);
+    assert_int_equal(journal_seal(f.j, 0, NULL, NULL, &f.e), 0);
+    uint64_t in_tail = journal_tail(f.j)->events;
+    uint64_t events = fx_status(&f).frontier.events;
+    fx_close(&f);
+    fx_spill(path, plain, n);
+    free(plain);
+    assert_int_equal(inventory_take(&f.layout, &inv, &f.e), 0);
+    layout_generation_path(&f.layout, &inv.closed[0], path);
+    inventory_free(&inv);
+    int fd = os_open(path, O_RDONLY, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(segment_open(fd, &s, &f.e), 0);
+    assert_int_equal(os_close(fd), 0);
+    spoil(path, s->rows[0].at + 20);
+    segment_free(s);
+    forget_index(&f);
+    fx_open(&f);
+    for (unsigned i = 0; atomic_load(&f.j->indexing); i++) {
+        assert_true(i < 60000);
+        (void)usleep(1000);
+    }
+    struct journal_status st = fx_status(&f);
+    assert_true(st.poisoned && st.damaged && st.frontier.complete);
+    assert_int_equal(st.frontier.events, events - in_tail);
+    fx_expect_read_only(&f, st.frontier.events);
+    fx_close(&f);
+    end(&f);
+    (void)state;
+}
+
 /* A generation that cannot be read: no appends in this process, reads go on, a restart heals. */
 static void test_unreadable(void **state)
 {
@@ -469,6 +515,45 @@ static void test_index_full(void **state)
     fx_check_opened(&f);
     fx_close(&f);
     fx_open(&f);
+    assert_true(fx_status(&f).frontier.complete);
+    fx_check_opened(&f);
+    fx_close(&f);
+    end(&f);
+    (void)state;
+}
+
+/* Nor do they pile up in memory while a lost index is made: it waits for room, can be closed
+ * meanwhile, and goes on when there is some. */
+static void test_rebuild_full(void **state)
+{
+    struct fx f;
+    begin(&f);
+    fill(&f, 150);
+    fx_close(&f);
+    forget_index(&f);
+    f.options.index_memory = 16384;
+    for (unsigned round = 0; round < 2; round++) {
+        pthread_mutex_lock(&gate_lock);
+        index_writes_fail = true;
+        pthread_mutex_unlock(&gate_lock);
+        fx_open(&f);
+        uint64_t tries = metric_get(METRIC_INDEX_FAILURES);
+        for (unsigned i = 0; metric_get(METRIC_INDEX_FAILURES) < tries + 100; i++) {
+            assert_true(i < 60000);
+            (void)usleep(1000);
+        }
+        struct journal_status st = fx_status(&f);
+        assert_true(st.indexing && st.index_full);
+        assert_in_range(st.indexed, 2, 8); /* tables of 2 KiB, 8 KiB of them */
+        assert_true(st.index_total > 12);
+        if (round == 0) {
+            fx_close(&f);
+        }
+    }
+    pthread_mutex_lock(&gate_lock);
+    index_writes_fail = false;
+    pthread_mutex_unlock(&gate_lock);
+    await_indexed(&f);
     assert_true(fx_status(&f).frontier.complete);
     fx_check_opened(&f);
     fx_close(&f);
@@ -657,6 +742,7 @@ int main(void)
         cmocka_unit_test(test_closed_meanwhile), cmocka_unit_test(test_torn_tail),
         cmocka_unit_test(test_damage),           cmocka_unit_test(test_damaged_tail),
         cmocka_unit_test(test_unreadable),       cmocka_unit_test(test_index_full),
+        cmocka_unit_test(test_rebuild_full),     cmocka_unit_test(test_damaged_remnant),
         cmocka_unit_test(test_block_checksums),  cmocka_unit_test(test_skipping),
         cmocka_unit_test(test_reindex),
     };
