@@ -79,13 +79,13 @@ static int sync_parent(const char *root, struct err *e)
 /* No committed manifest: there may be no event either. */
 static int create(struct journal *j, struct err *e)
 {
-    struct layout_generation *rows = NULL;
-    uint32_t count = 0;
-    int r = layout_list_pending(&j->layout, &rows, &count, e);
-    free(rows);
+    struct inventory inv;
+    int r = inventory_take_alone(&j->layout, &inv, e); /* segments have no record either, then */
     if (r != 0) {
         return r;
     }
+    uint32_t count = inv.count;
+    inventory_free(&inv);
     int fd = os_open(j->layout.tail, O_RDWR | O_CREAT, 0600);
     if (fd < 0) {
         return err_os(e, fd, "create", "tail.ndjson");

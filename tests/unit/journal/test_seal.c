@@ -629,6 +629,32 @@ static void test_record_without_its_end(void **state)
     fx_end(&f);
 }
 
+/* Everything is sealed, the tail is empty, and there is no manifest: no new journal is begun over
+ * the only copies. */
+static void test_without_manifest(void **state)
+{
+    struct fx f;
+    struct journal *j;
+    size_t n;
+    (void)state;
+    fx_start(&f, false);
+    fill(&f);
+    assert_int_equal(journal_close_tail(f.j, &f.e), 0);
+    assert_int_equal(journal_seal(f.j, 0, NULL, NULL, &f.e), 0);
+    fx_close(&f);
+    char *good = fx_slurp(f.layout.manifest, &n);
+    assert_int_equal(fx_size(f.layout.tail), 0);
+    assert_int_equal(os_unlink(f.layout.manifest), 0);
+    assert_int_equal(journal_open(f.dir, &f.options, &j, &f.e), ERR_CORRUPT);
+    assert_non_null(strstr(f.e.text, "the only copy"));
+    assert_false(fx_exists(f.layout.manifest));
+    fx_spill(f.layout.manifest, good, n);
+    free(good);
+    fx_open(&f);
+    check_all(&f);
+    fx_end(&f);
+}
+
 /* A record that says something else of its segment than the segment itself: damage, read-only. */
 static void test_record_of_another_segment(void **state)
 {
@@ -753,6 +779,7 @@ int main(void)
         cmocka_unit_test(test_damage),
         cmocka_unit_test(test_damage_without_index),
         cmocka_unit_test(test_record_without_its_end),
+        cmocka_unit_test(test_without_manifest),
         cmocka_unit_test(test_record_of_another_segment),
         cmocka_unit_test(test_the_last_good_copy_stays),
         cmocka_unit_test(test_in_the_background),
