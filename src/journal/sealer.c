@@ -173,7 +173,10 @@ int journal_seal_request(struct journal *j, uint32_t keep, bool tail, struct err
     }
     count_closed(j, &closed, &sealed);
     int r = closed > keep && closed - keep > sealed ? want(j, closed - keep, e) : 0;
-    if (r == 0 && tail && journal_tail(j)->events > 0) {
+    pthread_mutex_lock(&j->lock); /* while the index is made it is not the loop's alone */
+    bool any = journal_tail(j)->events > 0;
+    pthread_mutex_unlock(&j->lock);
+    if (r == 0 && tail && any) {
         atomic_store(&j->sealer.close_tail, true);
         j->sealer.keep = keep;
         if (j->group_events == 0 && !atomic_load(&j->indexing)) {
