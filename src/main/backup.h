@@ -45,11 +45,13 @@ struct backup {
     uint64_t moved; /* bytes, for progress */
     uint64_t copied_files, copied_bytes, kept_files, kept_bytes;
     struct err engine_error; /* why the engine's data was left out */
+    bool engine_before;      /* the last backup has it */
 };
 
 /* Makes a backup of data in dir. 0: it is committed, and *b says what is in it; backup_free it in
  * any case. ERR_USAGE: dir cannot be used for it. ERR_LOCKED: another one is being made there.
- * ERR_CORRUPT: the copy, or the last backup, is damaged (e->text). ERR_CONNECT, ERR_IO,
+ * ERR_CORRUPT: the copy, or the last backup, is damaged (e->text). ERR_REFUSED: it would be without
+ * the engine's data, and the last one, which it would replace, is with it. ERR_CONNECT, ERR_IO,
  * ERR_NO_SPACE, ERR_NO_MEMORY. After a failure the last backup is as good as before. */
 int backup_run(struct backup *b, const char *data, const char *dir,
                const struct client_target *target, struct err *e) MUST_CHECK;

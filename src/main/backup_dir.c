@@ -235,6 +235,7 @@ int backup_begin(struct backup *b, const char *dir, struct err *e)
         r = remove_left_overs(b, last.tree, e);
     }
     b->about.number = last.number + 1;
+    b->engine_before = strcmp(last.engine, "copied") == 0;
     return r == 0 ? make_tree(b, e) : r;
 }
 

@@ -10,7 +10,8 @@
  * is recorded there: its insert had been answered before.
  *
  * The engine may not answer, because its library is missing, or it is starting: then nothing keeps
- * it from beginning in the middle of a copy, and its data is left out, which the command says.
+ * it from beginning in the middle of a copy, and its data is left out, which the command says. A
+ * backup without it never takes the place of one with it: delivered events would be nowhere else.
  * Links and sockets are not copied; ClickHouse makes its own anew. An engine outlives a killed
  * server for a few seconds: while it answers it is asked as well.
  *
@@ -245,14 +246,46 @@ static int copy_engine(struct backup *b, const char **word, struct err *e)
     return r;
 }
 
+/* 1: there is a folder of the engine's. What is there and cannot be looked into is not absent. */
+static int find_data(struct backup *b, struct err *e)
+{
+    char full[BACKUP_FULL_MAX];
+    int r = backup_join(full, b->data, ENGINE_DATA, e);
+    if (r != 0) {
+        return r;
+    }
+    int fd = os_open(full, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+    if (fd >= 0) {
+        (void)os_close(fd);
+        return 1;
+    }
+    if (fd == -ENOENT) {
+        return 0;
+    }
+    return err_os(e, fd, "open", full);
+}
+
+/* Who wants no engine any more removes its directory: that is `absent`, and passes. */
+static int keep_last(const struct backup *b, const char *word, struct err *e)
+{
+    if (!b->engine_before || strcmp(word, "left_out") != 0) {
+        return 0;
+    }
+    return err_set(
+        e, ERR_REFUSED,
+        "the engine's data cannot be copied (%.120s); the last backup has it, and stays: "
+        "try again when the engine runs or the server is stopped, or use another DIR",
+        b->engine_error.text);
+}
+
 int backup_engine(struct backup *b, struct err *e)
 {
     const char *word = "copied";
     int fd = -1;
-    int r = 0;
-    if (!is_folder(b, ENGINE_DATA)) {
+    int r = find_data(b, e);
+    if (r == 0) {
         word = "absent";
-    } else {
+    } else if (r == 1) {
         r = take_lock(b, &fd, e);
         if (r == 0) {
             r = copy_engine(b, &word, e);
@@ -262,5 +295,5 @@ int backup_engine(struct backup *b, struct err *e)
         }
     }
     (void)snprintf(b->about.engine, sizeof b->about.engine, "%s", word);
-    return r;
+    return r == 0 ? keep_last(b, word, e) : r;
 }

@@ -392,6 +392,26 @@ def test_damage_is_told_and_the_last_backup_stays(filled, workdir):
     restore(place, workdir / "restored", "--verify")
 
 
+def test_a_backup_without_the_engines_data_never_replaces_one_with_it(filled, workdir):
+    place, engine = workdir / "backup", filled.server.data / "engine" / "data"
+    filled.server.stop()
+    engine.mkdir(parents=True)
+    (engine / "rows").write_text("delivered events\n")
+    assert backup(filled.server, place)["engine"] == "copied"
+    was = (place / "backup.json").read_bytes()
+    filled.server.start()  # nobody can say what its files are while it runs: its engine is off
+    assert "the last backup has it, and stays" in backup(filled.server, place, code=1)
+    assert backup(filled.server, workdir / "other")["engine"] == "left_out"
+    assert (place / "backup.json").read_bytes() == was
+    assert (tree(place) / "engine" / "data" / "rows").read_text() == "delivered events\n"
+    engine.rename(workdir / "moved")
+    engine.symlink_to(workdir / "moved")  # what cannot be looked into is not absent
+    assert "engine/data" in backup(filled.server, place, code=1)
+    assert (place / "backup.json").read_bytes() == was
+    engine.unlink()
+    assert backup(filled.server, place)["engine"] == "absent"
+
+
 # ---- interruptions and failures ----
 
 CALLS = "openat,pwrite64,fsync,rename,unlink,link,rmdir,pread64,mkdir"
