@@ -8,7 +8,8 @@
  * server that cannot reach its data is worse than one without a second wall.
  *
  * A core is written by the process itself, inside its rules. Who asks for cores (a limit other than
- * 0) and has the kernel write them into a directory gives the right to make files there. */
+ * 0) and has the kernel write them into a directory gives the right to make files there. The root
+ * is left out, where services begin unless told otherwise: the right holds for everything below. */
 #include "os/sandbox.h"
 
 #include <errno.h>
@@ -73,6 +74,8 @@ void sandbox_need(struct sandbox *s, const char *path, unsigned rights)
 static bool core_directory(char *out, size_t size)
 {
     char *slash;
+    char *real;
+    bool wanted;
     uint64_t limit = 0;
     int64_t n;
     int fd;
@@ -96,7 +99,23 @@ static bool core_directory(char *out, size_t size)
     } else {
         slash[slash == out ? 1 : 0] = '\0';
     }
-    return strchr(out, '%') == NULL;
+    real = realpath(out, NULL);
+    wanted = real != NULL && strcmp(real, "/") != 0 && strchr(out, '%') == NULL;
+    free(real);
+    return wanted;
+}
+
+void sandbox_allow_behind(struct sandbox *s, const char *path, char room[SANDBOX_PATH_MAX])
+{
+    char *real = realpath(path, NULL);
+    char *slash = real == NULL ? NULL : strrchr(real, '/');
+
+    if (slash != NULL && slash != real && slash - real < SANDBOX_PATH_MAX) {
+        *slash = '\0';
+        memcpy(room, real, (size_t)(slash - real) + 1);
+        sandbox_allow(s, room, SANDBOX_READ);
+    }
+    free(real);
 }
 
 void sandbox_allow_libraries(struct sandbox *s)
@@ -117,10 +136,12 @@ void sandbox_allow_libraries(struct sandbox *s)
                                        "/run/NetworkManager",
                                        "/var/lib/ca-certificates"};
     static char core[256];
+    static char resolver[SANDBOX_PATH_MAX];
 
     for (size_t i = 0; i < sizeof read / sizeof *read; i++) {
         sandbox_allow(s, read[i], SANDBOX_READ);
     }
+    sandbox_allow_behind(s, "/etc/resolv.conf", resolver); /* a link, to where differs */
     sandbox_allow(s, getenv("SSL_CERT_FILE"), SANDBOX_READ);
     sandbox_allow(s, getenv("SSL_CERT_DIR"), SANDBOX_READ);
     sandbox_allow(s, getenv("CURL_CA_BUNDLE"), SANDBOX_READ);

@@ -18,6 +18,7 @@
 
 #define SANDBOX_RULES_MAX 40u
 #define SANDBOX_PORTS_MAX 4u
+#define SANDBOX_PATH_MAX  1024
 
 enum sandbox_right {
     SANDBOX_LIST = 1,  /* names in directories */
@@ -55,6 +56,9 @@ struct sandbox_state {
 void sandbox_allow(struct sandbox *s, const char *path, unsigned rights);
 /* The same for a place without which the process cannot work. */
 void sandbox_need(struct sandbox *s, const char *path, unsigned rights);
+/* The directory may be read in which a file really lies that is named through links, so that it may
+ * be replaced there; not when that is the root. room keeps its path until sandbox_enter. */
+void sandbox_allow_behind(struct sandbox *s, const char *path, char room[SANDBOX_PATH_MAX]);
 /* What the C library, the resolver and OpenSSL read, and where cores go when they are asked for. */
 void sandbox_allow_libraries(struct sandbox *s);
 /* Lays it on and fills *state. */

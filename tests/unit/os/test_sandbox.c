@@ -588,7 +588,33 @@ static void test_refusing_kernels(void **state)
     assert_non_null(strstr(st.detail, "; seccomp: Invalid"));
 }
 
-/* Only who asks for cores may have them written. */
+/* The resolver's settings are a link in most distributions, and replaced where it leads. */
+static int read_behind(void)
+{
+    return result(open(at(base, "run/resolver"), O_RDONLY));
+}
+
+static void test_what_a_link_names(void **state)
+{
+    static char room[SANDBOX_PATH_MAX];
+    struct sandbox s;
+    int fd;
+
+    (void)state;
+    assert_int_equal(mkdir(at(base, "run"), 0700), 0);
+    fd = open(at(base, "run/resolver"), O_CREAT | O_WRONLY, 0600);
+    assert_true(fd >= 0);
+    (void)close(fd);
+    assert_int_equal(symlink("run/resolver", at(base, "link")), 0);
+    fill(&s);
+    assert_int_equal(tried(&s, read_behind), EACCES);
+    sandbox_allow_behind(&s, at(base, "link"), room);
+    sandbox_allow_behind(&s, at(base, "none"), room);
+    assert_int_equal(tried(&s, read_behind), 0);
+    assert_int_equal(tried(&s, read_outside), EACCES);
+}
+
+/* Only who asks for cores may have them written, and never everywhere. */
 static void test_cores(void **state)
 {
     struct sandbox_state st;
@@ -597,6 +623,17 @@ static void test_cores(void **state)
 
     (void)state;
     assert_true(read(fd, pattern, sizeof pattern - 1) > 0);
+    (void)close(fd);
+    fd = open(".", O_RDONLY | O_DIRECTORY);
+    assert_true(fd >= 0);
+    assert_int_equal(chdir("/"), 0);
+    memset(&kernel, 0, sizeof kernel);
+    kernel.core = 1;
+    kernel.abi = 7;
+    kernel.create = 1000;
+    enter(&st);
+    assert_int_equal(kernel.here, 0);
+    assert_int_equal(fchdir(fd), 0);
     (void)close(fd);
     for (kernel.core = 0; kernel.core < 2; kernel.core++) {
         uint64_t core = kernel.core;
@@ -619,6 +656,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_calls, setup, teardown),
         cmocka_unit_test_setup_teardown(test_older_kernels, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refusing_kernels, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_what_a_link_names, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cores, setup, teardown),
     };
 
