@@ -344,6 +344,41 @@ static void calls_fail(void **state)
     faults_uninstall();
 }
 
+/* ---- a device that has other bytes than the cache shows ---- */
+
+static struct os_table device;
+static const struct os_table *below;
+static const struct world *on_device;
+static unsigned shown;
+
+/* The bytes of the first receipt, as the device has them: the cache showed better ones. */
+static int drop_and_show(int fd)
+{
+    char path[PATH_BYTES];
+    struct stat dropped, kept;
+    (void)snprintf(path, sizeof path, "%s/uploads/%s", on_device->dir, on_device->a);
+    assert_int_equal(fstat(fd, &dropped), 0);
+    assert_int_equal(stat(path, &kept), 0);
+    if (dropped.st_ino == kept.st_ino && shown++ == 0) {
+        flip(on_device, "uploads/%A", SIZE_A - 3);
+    }
+    return below->drop_cache(fd);
+}
+
+static void the_device_is_asked(void **state)
+{
+    struct world *w = *state;
+    on_device = w;
+    shown = 0;
+    below = os_current();
+    device = *below;
+    device.drop_cache = drop_and_show;
+    os_install(&device);
+    expect(w, "receipt %A: its bytes have the BLAKE3 *", "");
+    os_install(below);
+    assert_int_equal(shown, 1);
+}
+
 #define WITH_WORLD(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -364,6 +399,7 @@ int main(void)
         cmocka_unit_test(rows_contradict),
         WITH_WORLD(beside_a_deliverer),
         WITH_WORLD(calls_fail),
+        WITH_WORLD(the_device_is_asked),
     };
     log_set_level(LOG_ERROR);
     return cmocka_run_group_tests_name("artifact_verify", tests, NULL, NULL);

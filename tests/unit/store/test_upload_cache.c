@@ -1,0 +1,173 @@
+/* What the cache shows and the device has not got, on the model disk: nothing of it is told, unless
+ * a sync has made it true. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "os/os.h"
+#include "store/artifact/upload.h"
+#include "tests/lib/artifact_kit.h"
+
+#define SIZE 9000u
+
+static unsigned char bytes[SIZE];
+
+struct world {
+    struct model *m;
+    struct uploads *us;
+    struct upload_info info;
+    struct err e;
+    uint64_t peeked; /* what somebody beside the writer was told */
+    bool peeking;
+};
+
+static void start(struct world *w)
+{
+    struct uploads_options options = {.data = AKIT_DIR, .issuer = AKIT_ISSUER};
+    assert_int_equal(uploads_open(&options, &w->us, &w->e), 0);
+}
+
+/* An upload of which nothing is there. */
+static int setup(void **state)
+{
+    static struct world w;
+    struct blake3 h;
+    uint8_t digest[BLAKE3_LEN];
+    memset(&w, 0, sizeof w);
+    for (size_t i = 0; i < SIZE; i++) {
+        bytes[i] = (unsigned char)(i * 7 + i / 251 + 1);
+    }
+    w.m = akit_disk(1, MODEL_REORDERED);
+    start(&w);
+    w.info.size = SIZE;
+    (void)snprintf(w.info.project, sizeof w.info.project, "demo");
+    blake3_start(&h);
+    blake3_add(&h, bytes, SIZE);
+    blake3_end(&h, digest);
+    hex_encode(w.info.checksum, digest, sizeof digest);
+    assert_int_equal(upload_create(w.us, &w.info, true, &w.e), 0);
+    *state = &w;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct world *w = *state;
+    uploads_close(w->us);
+    model_free(w->m);
+    return 0;
+}
+
+static void path_of(const struct world *w, const char *suffix, char path[128])
+{
+    (void)snprintf(path, 128, AKIT_DIR "/uploads/%s%s", w->info.id, suffix);
+}
+
+static struct upload *reopen(struct world *w)
+{
+    struct upload *u = NULL;
+    if (upload_open(w->us, slice_cstr(w->info.id), &u, &w->e) != 0) {
+        fail_msg("%s", w->e.text);
+    }
+    return u;
+}
+
+/* The power fails, and nothing that was not synced is on the disk. */
+static void cut_power(struct world *w)
+{
+    struct model *after = model_crash(w->m, &(struct model_choice){.how = MODEL_CUT_NONE});
+    uploads_close(w->us);
+    model_free(w->m);
+    model_use(after);
+    w->m = after;
+    start(w);
+}
+
+/* A process was killed with bytes that only the cache holds, and ID.state is lost: what the bytes
+ * say is told only when they are on the disk. */
+static void read_again(void **state, uint64_t length, uint64_t told)
+{
+    struct world *w = *state;
+    char path[128];
+    unsigned char stored[SIZE];
+    struct upload *u = reopen(w);
+    assert_int_equal(upload_write(u, bytes, length, NULL, &w->e), 0);
+    upload_close(u);
+    path_of(w, ".state", path);
+    assert_int_equal(os_unlink(path), 0);
+    u = reopen(w);
+    assert_int_equal(atomic_load(&u->synced), length);
+    upload_close(u);
+    cut_power(w);
+    u = reopen(w);
+    assert_int_equal(atomic_load(&u->synced), told);
+    upload_close(u);
+    path_of(w, "", path);
+    assert_int_equal(model_get(w->m, path, stored, sizeof stored), length);
+    assert_memory_equal(stored, bytes, length);
+}
+
+static void bytes_that_were_read_again_are_durable(void **state)
+{
+    read_again(state, 5000, 5000);
+}
+
+static void a_whole_file_that_was_read_again_is_durable(void **state)
+{
+    read_again(state, SIZE, SIZE);
+}
+
+/* Between the save that failed and its undoing. */
+static void peek(void *ctx, struct model *m, const struct model_call *call)
+{
+    struct world *w = ctx;
+    if (w->peeking || model_fault_fired(m) == 0 || call->call != OS_CALL_pwrite) {
+        return;
+    }
+    w->peeking = true;
+    assert_int_equal(upload_synced_offset(w->us, slice_cstr(w->info.id), &w->peeked, &w->e), 0);
+}
+
+/* A save whose sync failed stands in the cache, and the next sync says that all is well. */
+static void a_save_that_failed_is_not_told(void **state)
+{
+    struct world *w = *state;
+    uint64_t offset;
+    struct upload *u = reopen(w);
+    assert_int_equal(upload_write(u, bytes, 3000, NULL, &w->e), 0);
+    assert_int_equal(upload_sync(u, &w->e), 0);
+    assert_int_equal(upload_write(u, bytes + 3000, 2000, NULL, &w->e), 0);
+    model_fault_arm(
+        w->m, &(struct fault){.error = EIO, .at = 1, .call = OS_CALL_fdatasync, .path = ".state"});
+    model_set_hook(w->m, peek, w);
+    assert_int_equal(upload_sync(u, &w->e), ERR_IO);
+    model_set_hook(w->m, NULL, NULL);
+    model_fault_arm(w->m, NULL);
+    upload_close(u);
+    assert_true(w->peeking);
+    assert_int_equal(w->peeked, 3000);
+    cut_power(w);
+    assert_int_equal(upload_synced_offset(w->us, slice_cstr(w->info.id), &offset, &w->e), 0);
+    assert_int_equal(offset, 3000);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(bytes_that_were_read_again_are_durable),
+        T(a_whole_file_that_was_read_again_is_durable),
+        T(a_save_that_failed_is_not_told),
+    };
+    log_set_level(LOG_ERROR + 1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
