@@ -290,6 +290,9 @@ static void test_a_doubtful_receipt(void **state)
     upload_close(u);
     assert_int_equal(receipt_load(kit_us, slice_cstr(info.id), &receipt, &kit_err), ERR_NOT_FOUND);
     assert_int_equal(upload_remove(kit_us, slice_cstr(info.id), &kit_err), ERR_REFUSED);
+    break_call(OS_CALL_stat, info.id, 1, EIO, false);
+    assert_int_equal(upload_remove(kit_us, slice_cstr(info.id), &kit_err), ERR_IO);
+    mend();
     assert_int_equal(kit_length(kit_path("uploads", info.id, "")), SIZE);
     assert_int_equal(kit_offset(info.id), SIZE); /* acceptance is due */
     assert_int_equal(kit_finish(info.id, bytes, &receipt), 0);

@@ -230,6 +230,36 @@ static void test_a_removal_that_is_cut_is_taken_up(void **state)
     }
 }
 
+/* An upload that cannot be looked at may be one with a receipt: nothing of it goes. */
+static void test_what_cannot_be_looked_at_stays(void **state)
+{
+    (void)state;
+    static const char *const suffixes[] = {"", ".info", ".state"};
+    struct all a;
+    int64_t lengths[3];
+    make_all(&a);
+    for (size_t n = 0; n < 2; n++) {
+        const char *id = n == 0 ? a.accepted.id : a.partial.id;
+        for (size_t i = 0; i < 3; i++) {
+            lengths[i] = kit_length(kit_path("uploads", id, suffixes[i]));
+            assert_true(lengths[i] >= 0);
+        }
+        for (uint64_t at = 1; at <= 5; at++) {
+            faults_install(NULL);
+            faults_count_only(OS_CALL_stat, id);
+            faults_reset();
+            faults_arm(at, EIO, false, FAULT_ERROR);
+            assert_int_equal(upload_remove(kit_us, slice_cstr(id), &kit_err), ERR_IO);
+            assert_int_equal(faults_fired(), 1);
+            faults_uninstall();
+            for (size_t i = 0; i < 3; i++) {
+                assert_int_equal(kit_length(kit_path("uploads", id, suffixes[i])), lengths[i]);
+            }
+            assert_int_equal(kit_length(kit_path("uploads", id, ".gone")), -1);
+        }
+    }
+}
+
 /* A full disk keeps nothing from being removed. */
 static void test_removal_on_a_full_disk(void **state)
 {
@@ -389,6 +419,7 @@ int main(void)
         KIT_TEST(test_accepted_uploads_cost_little),
         KIT_TEST(test_removal),
         KIT_TEST(test_a_removal_that_is_cut_is_taken_up),
+        KIT_TEST(test_what_cannot_be_looked_at_stays),
         KIT_TEST(test_removal_on_a_full_disk),
         KIT_TEST(test_large_removal),
         KIT_TEST(test_cleaning_after_a_crash),
