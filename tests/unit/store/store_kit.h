@@ -213,6 +213,40 @@ static inline int kit_deliver(struct kit *k, const int64_t *ids, size_t n)
     return kit_do(k, kit_deliver_job, &d);
 }
 
+/* ---- failing ---- */
+
+/* The at-th thing of this kind that SQLite compiles (SQLITE_SELECT, SQLITE_READ, SQLITE_UPDATE, of
+ * this table; NULL: any) is denied, and with it the statement; what is prepared already is compiled
+ * again. */
+struct kit_denial {
+    int action;
+    const char *table;
+    unsigned at;
+    unsigned seen;
+};
+
+static inline int kit_denies(void *ctx, int action, const char *table, const char *column,
+                             const char *database, const char *trigger)
+{
+    struct kit_denial *d = ctx;
+    (void)column;
+    (void)database;
+    (void)trigger;
+    if (action != d->action ||
+        (d->table != NULL && (table == NULL || strcmp(table, d->table) != 0))) {
+        return SQLITE_OK;
+    }
+    d->seen++;
+    return d->seen == d->at ? SQLITE_DENY : SQLITE_OK;
+}
+
+/* NULL: nothing is denied any more. */
+static inline void kit_deny(struct store *s, struct kit_denial *d)
+{
+    assert_int_equal(sqlite3_set_authorizer(store_db(s), d != NULL ? kit_denies : NULL, d),
+                     SQLITE_OK);
+}
+
 /* ---- opening ---- */
 
 static inline int kit_make_projects(struct kit_job *j, struct store *s, struct err *e)

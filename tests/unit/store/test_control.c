@@ -286,6 +286,47 @@ static void test_revoke(void **state)
     (void)state;
 }
 
+struct denied_revoke {
+    struct order order;
+    struct kit_denial denial;
+};
+
+static int revoke_key_denied(struct kit_job *j, struct store *s, struct err *e)
+{
+    struct denied_revoke *d = j->arg;
+    kit_deny(s, &d->denial);
+    int r = control_revoke_key(s, d->order.project, d->order.id, KIT_NOW + 2, e);
+    kit_deny(s, NULL);
+    assert_true(d->denial.seen >= d->denial.at);
+    return r;
+}
+
+/* What cannot be looked up is neither "no such key" nor "the last one", and what failed is not
+ * told as done. */
+static void test_a_revocation_that_fails(void **state)
+{
+    static const struct kit_denial ways[] = {
+        {.action = SQLITE_SELECT, .at = 1}, /* what the key is */
+        {.action = SQLITE_SELECT, .at = 2}, /* whether there are others */
+        {.action = SQLITE_UPDATE, .table = "keys", .at = 1},
+    };
+    struct order orders[] = {{.project = 1, .kind = KEY_CAPTURE, .name = SLICE("second")},
+                             {.project = 1, .kind = KEY_SEGMENT, .name = SLICE("s")}};
+    struct kit k;
+    kit_start(&k);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(kit_do(&k, create_key, &orders[i]), 0);
+        for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+            struct denied_revoke d = {.order = orders[i], .denial = ways[w]};
+            assert_int_equal(kit_do(&k, revoke_key_denied, &d), ERR_INTERNAL_ERROR);
+            assert_int_equal(
+                kit_number(&k, "SELECT count(*) FROM keys WHERE revoked_ms IS NOT NULL"), 0);
+        }
+    }
+    kit_end(&k);
+    (void)state;
+}
+
 /* Pointers stay good until the next turn, however often the copy is renewed. */
 static void test_pointers_until_the_next_turn(void **state)
 {
@@ -364,10 +405,15 @@ static void test_names_of_scopes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_project_names), cmocka_unit_test(test_artifacts),
-        cmocka_unit_test(test_keys),          cmocka_unit_test(test_key_rules),
-        cmocka_unit_test(test_revoke),        cmocka_unit_test(test_pointers_until_the_next_turn),
-        cmocka_unit_test(test_unreadable),    cmocka_unit_test(test_names_of_scopes),
+        cmocka_unit_test(test_project_names),
+        cmocka_unit_test(test_artifacts),
+        cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_key_rules),
+        cmocka_unit_test(test_revoke),
+        cmocka_unit_test(test_pointers_until_the_next_turn),
+        cmocka_unit_test(test_a_revocation_that_fails),
+        cmocka_unit_test(test_unreadable),
+        cmocka_unit_test(test_names_of_scopes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -83,6 +83,33 @@ static void test_delivered_runs(void **state)
     (void)state;
 }
 
+static int deliver_uncounted(struct kit_job *j, struct store *s, struct err *e)
+{
+    struct kit_denial d = {.action = SQLITE_READ, .table = "project_counters", .at = 1};
+    kit_deny(s, &d);
+    int r = kit_deliver_job(j, s, e);
+    kit_deny(s, NULL);
+    assert_true(d.seen > 0);
+    return r;
+}
+
+/* Nothing is removed that could not be counted. */
+static void test_a_delivery_that_cannot_be_counted(void **state)
+{
+    struct kit k;
+    struct queue_receipt a;
+    kit_start(&k);
+    assert_int_equal(kit_put(&k, k.alpha, 1, "{}", &a), 0);
+    struct kit_delivery d = {&a.event_id, 1, KIT_NOW + 5};
+    assert_int_equal(kit_do(&k, deliver_uncounted, &d), ERR_INTERNAL_ERROR);
+    assert_int_equal(kit_number(&k, "SELECT count(*) FROM events"), 1);
+    kit_check(&k);
+    assert_int_equal(kit_deliver(&k, &a.event_id, 1), 0);
+    kit_check(&k);
+    kit_end(&k);
+    (void)state;
+}
+
 /* Ids are never given twice, not even those of events that are gone. */
 static void test_ids_are_not_used_again(void **state)
 {
@@ -452,6 +479,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_life),
         cmocka_unit_test(test_delivered_runs),
+        cmocka_unit_test(test_a_delivery_that_cannot_be_counted),
         cmocka_unit_test(test_ids_are_not_used_again),
         cmocka_unit_test(test_fields),
         cmocka_unit_test(test_repeats_in_flight),
