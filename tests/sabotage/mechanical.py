@@ -57,7 +57,7 @@ JOURNAL = [
     ("crash/crash_faults", ["--step", "5"], 300),
 ]
 STORE = [
-    *units("store", "store queue select receipts schema control delivery verify store_wal verify_flips model"),
+    *units("store", "store db queue select receipts schema control delivery verify store_wal verify_flips model"),
     *units("sink", "runner"),
     ("unit/store/test_store_faults", [], 240),
 ]
@@ -65,7 +65,7 @@ STORE = [
 COMMITS = [("crash/crash_store", ["--states", "1", "--minutes", "3"], 300)]
 COMMITTERS = ("store", "turn", "db", "queue_put", "account", "receipts", "receipts_merge", "checkpoint")
 ARTIFACT = [
-    *units("store", "upload upload_open upload_scan delivery delivery_index artifact_verify upload_faults"),
+    *units("store", "upload upload_cache upload_open upload_scan delivery delivery_index artifact_verify upload_faults"),
     *units("door", "artifact artifact_clean artifact_faults"),
     *units("main", "deliver"),
     ("crash/crash_artifact", ["--states", "6000", "--minutes", "3"], 240),
