@@ -50,7 +50,7 @@ def units(layer, names):
 
 JOURNAL = [
     *units("journal", "recover append rotate open scan read verify damage index index_runs index_summary index_filter streams line"
-                      " chain index_threads faults index_memory index_faults"),
+                      " chain index_threads faults index_memory index_faults segment bytes cut retire rebuild seal"),
     ("crash/crash_faults", ["--step", "16"], 120),
     ("crash/crash_journal", ["--states", "4000", "--minutes", "3"], 240),
     ("crash/crash_rot", ["--step", "499", "--whole", "20"], 120),

@@ -347,6 +347,11 @@ static void test_a_refusal_that_cannot_be_written_down(void **state)
     assert_true(upload_gone(kit_us, slice_cstr(info.id), reason));
     assert_int_equal(kit_length(kit_path("uploads", info.id, "")), 1000); /* nothing is freed */
     assert_int_equal(kit_length(kit_path("uploads", ".gone-", info.id)), -1);
+    /* A removal that fails does not make it an upload again. */
+    break_call(OS_CALL_open, info.id, 1, EIO, true);
+    assert_int_equal(upload_remove(kit_us, slice_cstr(info.id), &kit_err), ERR_IO);
+    mend();
+    assert_true(upload_gone(kit_us, slice_cstr(info.id), reason));
     kit_restart(KIT_ISSUER);
     assert_false(upload_gone(kit_us, slice_cstr(info.id), reason));
     assert_int_equal(kit_offset(info.id), 0); /* unproven, so cut */
