@@ -6,8 +6,13 @@
  *
  * Every answer is checked: status 200, "committed", the right number of events, both event ids.
  * Anything else is counted as an error and the first one is shown. With --acks FILE the
- * acknowledged batches and their ids are written there at the end, for bench/verify. The result
- * line is that of meter.h. */
+ * acknowledged batches and their ids are written there at the end, for bench/verify; also when the
+ * server is gone in the middle, so that a run that was cut by kill -9 leaves what it was told.
+ *
+ * With --repeat FILE nothing new is sent but the batches of such a file, from all over it, each once
+ * before the first one again. Every answer must be "duplicate" with the ids of the record.
+ *
+ * The result line is that of meter.h. */
 #include <getopt.h>
 
 #include "base/hash.h"
@@ -28,17 +33,23 @@ struct ack_chunk {
 struct load {
     uint32_t batch;
     const char *prefix;
-    const char *acks_path; /* NULL: none */
-    char head[512];        /* request up to and with the sequence, "0000000000" */
+    const char *acks_path;   /* NULL: none */
+    const char *repeat_path; /* NULL: new batches */
+    char head[512];          /* request up to and with the sequence, "0000000000" */
     size_t head_len;
     struct slice *tail; /* rest of the request, one per pooled batch */
     uint32_t tail_count;
     uint64_t seq_next;
+    struct ack *repeat; /* the records of repeat_path, in the order in which they are sent */
+    uint64_t repeat_count;
     struct ack_chunk *acks_first;
     struct ack_chunk *acks_last;
     uint64_t acks_count;
     bool shown;
 };
+
+/* Of the whole program: what was acknowledged is written wherever it ends. */
+static struct load load = {.batch = 1, .prefix = "load"};
 
 static char *put(char *to, const char *text)
 {
@@ -96,13 +107,18 @@ static void load_prepare(struct driver *d, struct driver_conn *c)
     if (c->iov_count == 0) {
         memcpy(c->head, l->head, l->head_len);
     }
-    c->seq = l->seq_next++;
-    uint64_t rest = c->seq;
+    uint64_t number = l->seq_next++;
+    c->seq = number;
+    if (l->repeat != NULL) {
+        c->seq = number % l->repeat_count;
+        number = l->repeat[c->seq].seq;
+    }
+    uint64_t rest = number;
     for (unsigned i = 1; i <= SEQ_DIGITS; i++) {
         c->head[l->head_len - i] = (char)('0' + rest % 10u);
         rest /= 10u;
     }
-    struct slice tail = l->tail[c->seq % l->tail_count];
+    struct slice tail = l->tail[number % l->tail_count];
     c->iov[0] = (struct iovec){.iov_base = c->head, .iov_len = l->head_len};
     c->iov[1] = (struct iovec){.iov_base = (char *)(uintptr_t)tail.ptr, .iov_len = tail.len};
     c->iov_count = 2;
@@ -161,12 +177,16 @@ static bool receipt(const struct load *l, struct slice body, struct ack *ack)
 {
     const char *status = member(body, "\"status\":\"");
     const char *events = member(body, "\"events\":");
-    if (status == NULL || events == NULL || memcmp(status, "committed\"", 10) != 0 ||
-        strtoul(events, NULL, 10) != l->batch) {
+    const char *want = l->repeat == NULL ? "committed\"" : "duplicate\"";
+    if (status == NULL || events == NULL || memcmp(status, want, 10) != 0 ||
+        strtoul(events, NULL, 10) != l->batch ||
+        !event_id(body, member(body, "\"first_event_id\":\""), ack->first_event_id) ||
+        !event_id(body, member(body, "\"last_event_id\":\""), ack->last_event_id)) {
         return false;
     }
-    return event_id(body, member(body, "\"first_event_id\":\""), ack->first_event_id) &&
-           event_id(body, member(body, "\"last_event_id\":\""), ack->last_event_id);
+    const struct ack *was = l->repeat == NULL ? ack : &l->repeat[ack->seq];
+    return memcmp(ack->first_event_id, was->first_event_id, 16) == 0 &&
+           memcmp(ack->last_event_id, was->last_event_id, 16) == 0;
 }
 
 static enum driver_verdict load_consume(struct driver *d, struct driver_conn *c)
@@ -205,38 +225,72 @@ static enum driver_verdict load_consume(struct driver *d, struct driver_conn *c)
     return DRIVER_REFUSED;
 }
 
-static void write_acks(const struct load *l)
+/* At exit, so it may not end the program by die(). */
+static void write_acks(void)
 {
+    const struct load *l = &load;
     FILE *f = fopen(l->acks_path, "wb");
-    if (f == NULL) {
-        die_errno(l->acks_path);
-    }
     struct acks_header h = {.magic = ACKS_MAGIC,
                             .events_per_batch = l->batch,
                             .pool_count = l->tail_count,
                             .count = l->acks_count};
     memcpy(h.prefix, l->prefix, strlen(l->prefix));
-    bool good = fwrite(&h, sizeof h, 1, f) == 1;
+    bool good = f != NULL && fwrite(&h, sizeof h, 1, f) == 1;
     for (const struct ack_chunk *c = l->acks_first; good && c != NULL; c = c->next) {
         good = fwrite(c->ack, sizeof c->ack[0], c->count, f) == c->count;
     }
-    if (fclose(f) != 0 || !good) {
-        die_errno(l->acks_path);
+    if (f == NULL || fclose(f) != 0 || !good) {
+        perror(l->acks_path);
+        _exit(1);
     }
+}
+
+static uint64_t common_divisor(uint64_t a, uint64_t b)
+{
+    while (b != 0) {
+        uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* The batches to repeat, from all over the file: neighbours in it are about 0.38 of it apart. */
+static void read_repeat(struct load *l)
+{
+    static struct acks_header h;
+    FILE *f = fopen(l->repeat_path, "rb");
+    if (f == NULL) {
+        die_errno(l->repeat_path);
+    }
+    if (fread(&h, sizeof h, 1, f) != 1 || memcmp(h.magic, ACKS_MAGIC, sizeof h.magic) != 0 ||
+        h.count == 0 || h.events_per_batch == 0 || h.pool_count != pool_count(h.events_per_batch)) {
+        die("%s holds no acknowledgements", l->repeat_path);
+    }
+    l->repeat = must_alloc(h.count * sizeof *l->repeat);
+    uint64_t stride = h.count * 382 / 1000 + 1;
+    while (common_divisor(stride, h.count) != 1) {
+        stride++;
+    }
+    for (uint64_t i = 0, to = 0; i < h.count; i++, to = (to + stride) % h.count) {
+        if (fread(&l->repeat[to], sizeof *l->repeat, 1, f) != 1) {
+            die("%s is cut off", l->repeat_path);
+        }
+    }
+    fclose(f);
+    l->repeat_count = h.count;
+    l->batch = h.events_per_batch;
+    l->prefix = h.prefix;
 }
 
 static void parse(int argc, char **argv, struct driver *d, struct load *l)
 {
     static const struct option options[] = {
-        {"port", required_argument, NULL, 'p'},
-        {"host", required_argument, NULL, 'H'},
-        {"conns", required_argument, NULL, 'c'},
-        {"batch", required_argument, NULL, 'b'},
-        {"seconds", required_argument, NULL, 's'},
-        {"warmup", required_argument, NULL, 'w'},
-        {"acks", required_argument, NULL, 'a'},
-        {"prefix", required_argument, NULL, 'x'},
-        {NULL, 0, NULL, 0},
+        {"port", required_argument, NULL, 'p'},    {"host", required_argument, NULL, 'H'},
+        {"conns", required_argument, NULL, 'c'},   {"batch", required_argument, NULL, 'b'},
+        {"seconds", required_argument, NULL, 's'}, {"warmup", required_argument, NULL, 'w'},
+        {"acks", required_argument, NULL, 'a'},    {"prefix", required_argument, NULL, 'x'},
+        {"repeat", required_argument, NULL, 'r'},  {NULL, 0, NULL, 0},
     };
     for (int o = getopt_long(argc, argv, "", options, NULL); o != -1;
          o = getopt_long(argc, argv, "", options, NULL)) {
@@ -265,35 +319,41 @@ static void parse(int argc, char **argv, struct driver *d, struct load *l)
         case 'x':
             l->prefix = optarg;
             break;
+        case 'r':
+            l->repeat_path = optarg;
+            break;
         default:
             exit(2);
         }
     }
     if (optind != argc || d->port == 0 || d->conns == 0 || d->conns > DRIVER_CONNS_MAX ||
         l->batch == 0 || l->batch > 10000 || !(d->seconds > 0) ||
-        strlen(l->prefix) > ACKS_PREFIX_MAX) {
-        fprintf(stderr, "usage: load --port N [--host IPV4] [--conns N] [--batch EVENTS] "
-                        "[--seconds S] [--warmup S] [--prefix TEXT] [--acks FILE]\n");
+        strlen(l->prefix) > ACKS_PREFIX_MAX || (l->acks_path != NULL && l->repeat_path != NULL)) {
+        fprintf(stderr,
+                "usage: load --port N [--host IPV4] [--conns N] [--batch EVENTS] "
+                "[--seconds S] [--warmup S] [--prefix TEXT] [--acks FILE | --repeat FILE]\n");
         exit(2);
     }
 }
 
 int main(int argc, char **argv)
 {
-    static struct load l = {.batch = 1, .prefix = "load"};
     static struct driver d = {.host = "127.0.0.1",
                               .conns = 64,
                               .seconds = 8,
                               .warmup_s = 2,
                               .prepare = load_prepare,
                               .consume = load_consume,
-                              .protocol = &l};
-    parse(argc, argv, &d, &l);
-    d.events_per_batch = l.batch;
-    build_requests(&l, &d);
-    driver_run(&d);
-    if (l.acks_path != NULL) {
-        write_acks(&l);
+                              .protocol = &load};
+    parse(argc, argv, &d, &load);
+    if (load.repeat_path != NULL) {
+        read_repeat(&load);
     }
+    d.events_per_batch = load.batch;
+    build_requests(&load, &d);
+    if (load.acks_path != NULL && atexit(write_acks) != 0) {
+        die("no room for what is done at the end");
+    }
+    driver_run(&d);
     return 0;
 }

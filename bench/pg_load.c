@@ -8,8 +8,9 @@
  * the batch by INSERT ... SELECT FROM unnest, in the same statement The payload column is jsonb
  * (validated and normalised, as Tallyman does); --column text or json makes the server do less.
  * Nothing is hashed or chained. Every answer must report the full number of rows; at the end the
- * table must hold as many events as were acknowledged. Durability is the server's configuration,
- * set and checked by scripts/bench. Prints the line of meter.h. */
+ * table must hold as many events as were acknowledged. With --first the tables stay as they are,
+ * batches are numbered from there on, and rows are not counted. Durability is the server's
+ * configuration, set and checked by scripts/bench. Prints the line of meter.h. */
 #include <getopt.h>
 #include <postgresql/libpq-fe.h>
 #include <stdbool.h>
@@ -45,6 +46,7 @@ struct pg_load {
     uint32_t batch;
     double seconds;
     double warmup_s;
+    bool go_on;        /* with the tables that are there */
     struct blob *keys; /* one per pooled batch: a key, or an array of keys */
     struct blob *payloads;
     struct pg_conn *conn;
@@ -292,13 +294,10 @@ static void pg_check(const struct pg_load *l)
 static void parse(int argc, char **argv, struct pg_load *l)
 {
     static const struct option options[] = {
-        {"conninfo", required_argument, NULL, 'i'},
-        {"column", required_argument, NULL, 'o'},
-        {"conns", required_argument, NULL, 'c'},
-        {"batch", required_argument, NULL, 'b'},
-        {"seconds", required_argument, NULL, 's'},
-        {"warmup", required_argument, NULL, 'w'},
-        {NULL, 0, NULL, 0},
+        {"conninfo", required_argument, NULL, 'i'}, {"column", required_argument, NULL, 'o'},
+        {"conns", required_argument, NULL, 'c'},    {"batch", required_argument, NULL, 'b'},
+        {"seconds", required_argument, NULL, 's'},  {"warmup", required_argument, NULL, 'w'},
+        {"first", required_argument, NULL, 'f'},    {NULL, 0, NULL, 0},
     };
     for (int o = getopt_long(argc, argv, "", options, NULL); o != -1;
          o = getopt_long(argc, argv, "", options, NULL)) {
@@ -321,6 +320,10 @@ static void parse(int argc, char **argv, struct pg_load *l)
         case 'w':
             l->warmup_s = strtod(optarg, NULL);
             break;
+        case 'f':
+            l->go_on = true;
+            l->seq_next = strtoull(optarg, NULL, 10);
+            break;
         default:
             exit(2);
         }
@@ -330,7 +333,7 @@ static void parse(int argc, char **argv, struct pg_load *l)
     if (optind != argc || l->conninfo == NULL || l->conns == 0 || l->conns > CONNS_MAX ||
         l->batch == 0 || l->batch > 10000 || !(l->seconds > 0) || !column) {
         fprintf(stderr, "usage: pg_load --conninfo TEXT [--column jsonb|json|text] [--conns N] "
-                        "[--batch EVENTS] [--seconds S] [--warmup S]\n");
+                        "[--batch EVENTS] [--seconds S] [--warmup S] [--first BATCH]\n");
         exit(2);
     }
 }
@@ -340,10 +343,14 @@ int main(int argc, char **argv)
     static struct pg_load l = {
         .column = "jsonb", .conns = 64, .batch = 1, .seconds = 8, .warmup_s = 2};
     parse(argc, argv, &l);
-    pg_setup(&l);
+    if (!l.go_on) {
+        pg_setup(&l);
+    }
     build_pool(&l);
     pg_run(&l);
-    pg_check(&l);
+    if (!l.go_on) {
+        pg_check(&l);
+    }
     result_print(&l.result, &l.meter);
     return 0;
 }

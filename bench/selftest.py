@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Do the instruments notice? bench/load and bench/verify against servers that are wrong on purpose.
+"""Do the instruments notice? bench/load (also with --repeat) and bench/verify against servers that are wrong on purpose.
 
   bench/selftest.py BUILD
 
-A small event store in memory speaks enough of the protocol. Once it is right and both programs must
-agree; then it has one fault at a time, and the program that is there to find it must.
+A small event store in memory speaks enough of the protocol. Once it is right and all three must
+agree; then it has one fault at a time, and the program that is there to find it must. At last
+the server goes away in the middle of a load: what it acknowledged must be on file.
 """
 
 import http.server
@@ -15,6 +16,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+import uuid
+
+import history
 
 # fault: which program must notice it, and a word of what it must say
 FAULTS = {
@@ -33,6 +37,9 @@ FAULTS = {
     "count": ("load", "refused"),
     "no ids": ("load", "refused"),
     "close": ("load", "closed by the server"),
+    "forget": ("repeat", "refused"),
+    "other ids": ("repeat", "refused"),
+    "conflict": ("repeat", "refused"),
 }
 LOAD_FAULT_AT = 5  # the batch a fault of the load's kind hits
 
@@ -44,6 +51,7 @@ class Store:
         self.fault = fault
         self.lock = threading.Lock()
         self.batches = []
+        self.receipts = {}
         self.ids = itertools.count(1)
 
     def event_id(self):
@@ -53,6 +61,9 @@ class Store:
     def append(self, body):
         with self.lock:
             batch = json.loads(body)
+            known = self.receipts.get(batch["batch_id"])
+            if known is not None and self.fault != "forget":
+                return self.repeated(known)
             lines = []
             for event in batch["events"]:
                 lines.append({"batch_id": batch["batch_id"], "event_id": self.event_id(), **event})
@@ -62,7 +73,18 @@ class Store:
                        "last_event_id": lines[-1]["event_id"]}
             if len(self.batches) == LOAD_FAULT_AT:
                 self.spoil_receipt(receipt)
+            self.receipts[batch["batch_id"]] = receipt
             return receipt
+
+    def repeated(self, known):
+        """The answer to a batch that is there; the fault hits one of them."""
+        receipt = {**known, "status": "duplicate"}
+        if known is list(self.receipts.values())[len(self.receipts) // 2]:
+            if self.fault == "other ids":
+                receipt["first_event_id"] = self.event_id()
+            if self.fault == "conflict":
+                receipt["status"] = "conflict"
+        return receipt
 
     def spoil_receipt(self, receipt):
         if self.fault == "duplicate":
@@ -114,8 +136,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    gone_at = None  # batches after which nothing is answered any more
+
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.gone_at is not None and len(self.store.batches) >= self.gone_at:
+            self.close_connection = True
+            return
         receipt = self.store.append(body)
         hit = len(self.store.batches) == LOAD_FAULT_AT
         if hit and self.store.fault == "close":
@@ -156,7 +183,7 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 def run(build, fault, scratch):
-    """Both programs against one store: (load's result, verify's result)."""
+    """The programs against one store: the results of load, verify and load --repeat."""
     handler = type("StoreHandler", (Handler,), {"store": Store(fault)})
     with Server(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
@@ -169,25 +196,56 @@ def run(build, fault, scratch):
                               capture_output=True, text=True, timeout=60)
         verify = subprocess.run([programs / "verify", "--port", port, "--acks", acks,
                                  "--limit", "70"], capture_output=True, text=True, timeout=60)
+        repeat = subprocess.run([programs / "load", "--port", port, "--conns", "3", "--repeat",
+                                 acks, "--seconds", "0.2", "--warmup", "0"],
+                                capture_output=True, text=True, timeout=60)
         server.shutdown()
-    return load, verify
+    return load, verify, repeat
 
 
 def judge(build, fault, scratch):
     """None when the instruments did their duty, else what they did instead."""
-    load, verify = run(build, fault, scratch)
+    load, verify, repeat = run(build, fault, scratch)
     said = f"load {load.returncode}: {load.stdout}{load.stderr}verify {verify.returncode}: " \
-           f"{verify.stdout}{verify.stderr}"
+           f"{verify.stdout}{verify.stderr}repeat {repeat.returncode}: {repeat.stdout}{repeat.stderr}"
     if load.returncode != 0:
         return said
     clean = " errors=0 " in load.stdout and load.stderr == ""
+    repeats = repeat.returncode == 0 and " errors=0 " in repeat.stdout and repeat.stderr == ""
+    verified = verify.returncode == 0 and "verified" in verify.stdout
     if fault is None:
-        return None if clean and verify.returncode == 0 and "verified" in verify.stdout else said
+        return None if clean and verified and repeats else said
     who, word = FAULTS[fault]
+    if who == "repeat":
+        return None if clean and verified and not repeats and word in repeat.stderr else said
     if who == "load":
         noticed = " errors=0 " not in load.stdout and word in load.stderr
         return None if noticed else said
     return None if clean and verify.returncode == 1 and word in verify.stderr else said
+
+
+def cut(build, scratch):
+    """kill -9 in the middle: None when the file holds what was answered and nothing else."""
+    handler = type("StoreHandler", (Handler,), {"store": Store(None)})
+    path = scratch / "cut"
+    handler.gone_at = 20
+    with Server(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        load = subprocess.run([pathlib.Path(build) / "bench" / "load", "--port",
+                               str(server.server_address[1]), "--conns", "3", "--batch", "4",
+                               "--seconds", "20", "--warmup", "0", "--acks", path],
+                              capture_output=True, text=True, timeout=60)
+        server.shutdown()
+    if load.returncode == 0 or not path.exists():
+        return f"load {load.returncode}: {load.stdout}{load.stderr}"
+    told = sorted((line[0]["event_id"], line[-1]["event_id"])
+                  for line in handler.store.batches)
+    have = [tuple(str(uuid.UUID(bytes=one)) for one in pair) for pair in history.Acks(path).ids]
+    # Of the last answers some may not have been read when the connections broke.
+    missing = [one for one in told if one not in have]
+    wrong = [one for one in have if one not in told]
+    return f"{len(missing)} missing, {len(wrong)} wrong" if wrong or len(missing) > 3 else None
 
 
 def main():
@@ -196,13 +254,16 @@ def main():
         return 2
     failed = 0
     with tempfile.TemporaryDirectory() as scratch:
-        for fault in [None, *FAULTS]:
-            trouble = judge(sys.argv[1], fault, pathlib.Path(scratch))
+        for fault in [None, *FAULTS, "server gone"]:
+            if fault == "server gone":
+                trouble = cut(sys.argv[1], pathlib.Path(scratch))
+            else:
+                trouble = judge(sys.argv[1], fault, pathlib.Path(scratch))
             print(f"{'FAILED' if trouble else 'ok':6} {fault or 'no fault'}")
             if trouble:
                 failed += 1
                 print(trouble)
-    print(f"bench selftest: {len(FAULTS) + 1 - failed} of {len(FAULTS) + 1} passed")
+    print(f"bench selftest: {len(FAULTS) + 2 - failed} of {len(FAULTS) + 2} passed")
     return 1 if failed else 0
 
 
