@@ -127,9 +127,13 @@ class Server(p.Tallyman):
             raise p.BenchError(f"verify --chain: {done.returncode} {done.stdout}{done.stderr}")
 
 
+def disk_free(directory):
+    return shutil.disk_usage(directory).free
+
+
 def need_disk(directory, need):
     """Raises when what comes would leave less than SPARE_BYTES."""
-    free = shutil.disk_usage(directory).free
+    free = disk_free(directory)
     if free < need + SPARE_BYTES:
         raise p.BenchError(f"{need / 1e9:.1f} GB of disk are needed beside {SPARE_BYTES / 1e9:.1f} "
                            f"that stay free, {free / 1e9:.1f} GB are there")
