@@ -9,8 +9,8 @@
  * acknowledged batches and their ids are written there at the end, for bench/verify; also when the
  * server is gone in the middle, so that a run that was cut by kill -9 leaves what it was told.
  *
- * With --repeat FILE nothing new is sent but the batches of such a file, from all over it, each once
- * before the first one again. Every answer must be "duplicate" with the ids of the record.
+ * With --repeat FILE nothing new is sent but the batches of such a file, from all over it, each
+ * once before the first one again. Every answer must be "duplicate" with the ids of the record.
  *
  * The result line is that of meter.h. */
 #include <getopt.h>
