@@ -81,13 +81,13 @@ class Server(p.Tallyman):
                 return count
             seconds = 1.2 * seconds * count / max(1.0, result["acks_total"])
 
-    def fill(self, left, batch, room=lambda: None, acks=None):
-        """Large batches over several connections until left() events are none. The first slice's
-        acknowledgements go to acks."""
+    def fill(self, left, batch, room=lambda: None, acks=None, first_s=0.3):
+        """Large batches over several connections until left() events are none. The acknowledgements
+        of the first slice, of first_s seconds, go to acks."""
         per_s = 0
         while (events := left()) > 0:
             room()
-            seconds = min(SLICE_S, max(0.05, events / per_s)) if per_s else 0.3
+            seconds = min(SLICE_S, max(0.05, events / per_s)) if per_s else first_s
             per_s = self.append(8, batch, seconds, acks=acks)["events_per_s"]
             acks = None
 
