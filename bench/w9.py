@@ -47,6 +47,7 @@ class Run(r.Run):
         self.gib = r.setting("GIB", 0.03 if smoke else 10.0)
         self.cases = r.setting("CASES", list(CASES), r.words(str))
         self.peer_s = r.setting("PEER_S", 1.0 if smoke else 90.0)
+        self.cooled = "no"  # how the page cache was emptied
         self.lines = {}  # (peer, case): results
 
     def note(self, number, peer, case, result):
@@ -60,12 +61,13 @@ def files_of(directory):
 
 
 def cool(run, directory):
-    """Nothing below the directory is in the page cache: how that was done."""
+    """Nothing below the directory is in the page cache afterwards."""
     os.sync()
     if os.geteuid() == 0 and not run.smoke:  # a smoke run leaves the machine's cache alone
         try:
             pathlib.Path("/proc/sys/vm/drop_caches").write_text("3\n")
-            return "drop_caches"
+            run.cooled = "drop_caches"
+            return
         except OSError:
             pass
     for path in files_of(directory):
@@ -74,7 +76,7 @@ def cool(run, directory):
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(fd)
-    return "fadvise"
+    run.cooled = "fadvise"
 
 
 # ---- what a start is asked ----
@@ -101,10 +103,10 @@ class Probe:
     def read(self):
         """Is the rest of the newest acknowledged batch there, up to its last event?"""
         status, text = self.ask("GET", f"/v1/events?after={self.first}&limit={BATCH - 1}")
-        if status != 200:
+        if status in (429, 503):
             return False
         lines = text.splitlines()
-        if len(lines) < BATCH - 1 or self.last.encode() not in lines[BATCH - 2]:
+        if status != 200 or len(lines) < BATCH - 1 or self.last.encode() not in lines[BATCH - 2]:
             raise p.BenchError(f"the newest acknowledged batch is not there: {text[:300]!r}")
         return True
 
@@ -187,7 +189,7 @@ def killed_and_started(run, server, case):
     if case == "index_lost":
         shutil.rmtree(server.dir / "data" / "index")
     if case == "cold":
-        run.cooled = cool(run, server.dir)
+        cool(run, server.dir)
     result.update(timed_start(server, told.last()))
     result.update(server.memory())
     result["syncs"] = server.metrics()["tallyman_journal_syncs_total"]
@@ -380,7 +382,6 @@ def main():
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     run = Run(sys.argv[1])
-    run.cooled = "no"
     kind = r.begin_data(run)
     if kind is None:
         return 1
