@@ -360,8 +360,7 @@ static int load(struct journal *j, int damage, struct err *e)
     int r = load_summaries(j, &later);
     if (r != 0) { /* it comes before the damage */
         *e = later;
-        publish(j,
-                r == ERR_CORRUPT); /* a generation whose retirements cannot be read is the last */
+        publish(j, r == ERR_CORRUPT); /* retirements cannot be read: no generation behind them */
         return r;
     }
     if (damage == 0 && rb->next < rb->total && j->options.threads && is_much(j)) {
