@@ -129,11 +129,11 @@ static int real_path(const char *path, char out[BACKUP_ROOT_MAX], struct err *e)
     return fits ? 0 : err_set(e, ERR_NOT_FOUND, "there is no %.200s", path);
 }
 
+/* A file system of its own has lost+found at its root. */
 static int one_name(void *ctx, const char *name)
 {
     (void)ctx;
-    (void)name;
-    return 1;
+    return strcmp(name, "lost+found") != 0;
 }
 
 /* What a restore begins with, and a repeat must find. */

@@ -603,6 +603,8 @@ def test_L53_places_that_are_refused(filled, workdir):
     (workdir / "empty").mkdir()
     restore(place, workdir / "empty")
     assert "not empty" in restore(place, workdir / "empty", code=2)
+    (workdir / "disk" / "lost+found").mkdir(parents=True)  # a file system of its own
+    restore(place, workdir / "disk", "--verify")
     assert filled.server.get("/readyz").status == 200
 
 
