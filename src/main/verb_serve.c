@@ -458,6 +458,7 @@ int verb_serve(int argc, char **argv)
     struct err e = {0};
     struct serve sv = {.wake_lock = PTHREAD_MUTEX_INITIALIZER};
     int code = EXIT_DONE;
+    spawner_init(&sv.spawner); /* also for a start that ends before the sandbox */
     if (!config_begin(&c, "serve",
                       "Runs the server on a data directory, made when it is missing.\n", argc, argv,
                       &code)) {
