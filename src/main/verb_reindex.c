@@ -10,6 +10,7 @@
 #include "journal/journal.h"
 #include "journal/layout.h"
 #include "main/args.h"
+#include "main/backup.h"
 #include "main/config.h"
 #include "main/output.h"
 #include "main/progress.h"
@@ -39,6 +40,10 @@ static int run(const char *data)
     struct journal_status st;
     struct journal *j;
     struct err e = {0};
+    if (restore_check(data, &e) != 0) {
+        output_error("reindex", "%s", e.text);
+        return EXIT_FAILED;
+    }
     if (!is_journal(data)) {
         output_error("reindex", "%s: no history there", data);
         return EXIT_FAILED;

@@ -13,6 +13,7 @@
 #include "journal/seal.h"
 #include "main/api.h"
 #include "main/args.h"
+#include "main/backup.h"
 #include "main/client.h"
 #include "main/config.h"
 #include "main/output.h"
@@ -156,7 +157,10 @@ static int look_for_journal(const char *data, struct err *e)
 {
     struct layout l;
     struct os_stat st;
-    int r = layout_make(&l, data, e);
+    int r = restore_check(data, e);
+    if (r == 0) {
+        r = layout_make(&l, data, e);
+    }
     if (r == 0 && os_stat(l.manifest, &st) != 0) {
         r = err_set(e, ERR_NOT_FOUND, "there is no journal in %s", data);
     }

@@ -615,7 +615,7 @@ def test_L53_an_interrupted_restore_is_no_data_directory_and_is_repeated(filled,
         run = subprocess.run([*under(workdir / f"trace.{i}", kill), BINARY, "restore", str(place), "--data", str(data)],
                              capture_output=True, timeout=60, env={**os.environ, **traced()})
         assert run.returncode == -signal.SIGKILL, run
-        for verb in (["serve", "--listen", ""], ["deliver"], ["sinks", "show"], ["backup", str(workdir / "no")]):
+        for verb in (["serve", "--listen", ""], ["deliver"], ["sinks", "show"], ["backup", str(workdir / "no")], ["seal"], ["reindex"]):
             refused = tallyman(*verb, "--data", str(data), timeout=30)
             assert refused.returncode == 1 and "interrupted restore" in refused.stderr, (verb, refused)
     filled.append()
