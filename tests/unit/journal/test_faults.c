@@ -394,6 +394,30 @@ static void test_failed_sync_of_manifest(void **state)
     (void)state;
 }
 
+/* The record of a process that was killed before its sync: the next one syncs it before it takes
+ * events, which would be nobody's without it. */
+static void test_unsynced_manifest(void **state)
+{
+    struct fx f;
+    struct fault unsynced = {.kind = FAULT_ZERO,
+                             .sticky = true,
+                             .call = OS_CALL_fsync,
+                             .path = "manifest.jsonl",
+                             .at = 1};
+    struct model_choice none = {.how = MODEL_CUT_NONE};
+    (void)state;
+    fx_start(&f, false);
+    model_fault_arm(f.m, &unsynced);
+    fx_open(&f);
+    fx_kill(&f);
+    fx_open(&f);
+    fx_put(&f, 1, 1, 10);
+    fx_crash(&f, &none);
+    fx_open(&f);
+    fx_check_opened(&f);
+    fx_end(&f);
+}
+
 /* ---- opening ---- */
 
 /* Every call of an open fails once: an error or a success, never damage, and then it opens. */
@@ -514,6 +538,7 @@ int main(void)
         cmocka_unit_test(test_failed_write),
         cmocka_unit_test(test_short_writes),
         cmocka_unit_test(test_failed_sync_of_manifest),
+        cmocka_unit_test(test_unsynced_manifest),
         cmocka_unit_test(test_open_fails_anywhere),
         cmocka_unit_test(test_lookup_fails),
         cmocka_unit_test(test_no_random),

@@ -344,6 +344,37 @@ static void test_uncertain(void **state)
     }
 }
 
+/* A record of which a part was written when the disk was full is taken back: the next one is
+ * written where it began. */
+static void test_a_record_without_space(void **state)
+{
+    struct fx f;
+    struct journal_seal_status st;
+    struct fault half = {
+        .kind = FAULT_SHORT, .call = OS_CALL_pwrite, .path = "manifest.jsonl", .at = 1};
+    (void)state;
+    fx_start(&f, false);
+    fill(&f);
+    uint64_t size = fx_size(f.layout.manifest);
+    model_fault_arm(f.m, &half);
+    faults_install(NULL);
+    faults_count_only(OS_CALL_pwrite, "manifest.jsonl");
+    faults_arm(2, ENOSPC, false, FAULT_ERROR);
+    assert_int_equal(journal_seal(f.j, 0, NULL, NULL, &f.e), ERR_NO_SPACE);
+    assert_int_equal(faults_fired(), 1);
+    assert_int_equal(model_fault_fired(f.m), 1);
+    faults_uninstall();
+    model_fault_arm(f.m, NULL);
+    assert_int_equal(fx_size(f.layout.manifest), size);
+    journal_get_seal_status(f.j, &st);
+    assert_false(st.stopped);
+    assert_int_equal(journal_seal(f.j, 0, NULL, NULL, &f.e), 0);
+    check_all(&f);
+    fx_close(&f);
+    fx_verify(&f, true);
+    fx_end(&f);
+}
+
 static void misdirect(void *ctx, struct model *m, const struct model_call *call)
 {
     uint32_t *countdown = ctx;
@@ -773,6 +804,7 @@ int main(void)
         cmocka_unit_test(test_beside_readers),
         cmocka_unit_test(test_every_fault),
         cmocka_unit_test(test_uncertain),
+        cmocka_unit_test(test_a_record_without_space),
         cmocka_unit_test(test_a_bad_write_is_not_believed),
         cmocka_unit_test(test_rot_is_not_sealed_in),
         cmocka_unit_test(test_remnants),
