@@ -28,9 +28,10 @@ void scan_start_file(struct scan *s, const struct bytes_file *file, uint64_t lim
     *s = (struct scan){.limit = limit, .check_order = true};
     if (file != NULL) {
         /* Without the block checksums: the proof of a batch is more than they say, and tells the
-         * place of damage to the batch. A segment checks its blocks all the same. */
-        s->own = *file;
-        s->own.block_crcs = NULL;
+         * place of damage to the batch. A segment checks its blocks all the same. Not `users`
+         * either: that is for whoever has the journal's lock. */
+        s->own =
+            (struct bytes_file){.fd = file->fd, .ordinal = file->ordinal, .segment = file->segment};
     }
     bytes_start(&s->bytes, &s->own);
     if (last_id != NULL) {
