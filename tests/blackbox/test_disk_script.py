@@ -68,3 +68,17 @@ def test_a_changed_receipt_is_noticed(server, workdir):
     kept.write_text("\n".join(lines) + "\n")
     done = script("check", kept, "--data", server.data)
     assert done.returncode == 1 and "LOST: 1 of 20 receipts do not hold, the first is number 7" in done.stdout, done.stdout
+
+
+def test_no_receipts_are_no_proof(server, workdir):
+    """Proves: names of files make names of sources; where nothing was taken, nothing is said to hold."""
+    kept = workdir / "Receipts of May.json"
+    done = script("send", kept, "--data", server.data, "--events", "3")
+    assert done.returncode == 0 and "3 receipts" in done.stdout, (done.stdout, done.stderr)
+    done = script("check", kept, "--data", server.data)
+    assert done.returncode == 0 and "3 receipts hold" in done.stdout, (done.stdout, done.stderr)
+    none = workdir / "none"
+    done = script("send", none, "--data", workdir / "nobody", "--events", "3")
+    assert done.returncode == 1 and "no receipt" in done.stdout, (done.stdout, done.stderr)
+    done = script("check", none, "--data", server.data)
+    assert done.returncode == 1 and "no receipt" in done.stdout, (done.stdout, done.stderr)
