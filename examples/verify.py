@@ -9,8 +9,7 @@ sha = lambda data: hashlib.sha256(data if isinstance(data, bytes) else data.enco
 def need(ok, what):
     if not ok: raise ValueError(what)
 group = lambda event_id: (i := int(event_id.replace("-", "") or "0", 16)) >> 32 & 0xFFF << 32 | i >> 30 & 0xFFFFFFFF
-def members(line):
-    """Name -> value of a stored line, spelled as there: what is parsed and written again may come out different."""
+def members(line):  # name -> value of a stored line, spelled as there: what is parsed and written again may come out different
     need(line.endswith(b"}\n"), "a batch or a line is cut short")
     text, at, out, scan = line.decode(), 0, {}, json.JSONDecoder().raw_decode
     while text[at] == ("," if at else "{"):
@@ -63,14 +62,15 @@ def signature_ok(saved):
             pathlib.Path(d, n).write_bytes(bytes.fromhex(part))
         check = "openssl pkeyutl -verify -pubin -keyform DER -inkey k -rawin -in t -sigfile s".split()
         return subprocess.run(check, cwd=d, capture_output=True).returncode == 0
+if len(sys.argv) not in (2, 4) or sys.argv[2:3] not in ([], ["--head"]): sys.exit(__doc__)
 root, saved = pathlib.Path(sys.argv[1]), json.load(open(sys.argv[3])) if sys.argv[2:3] == ["--head"] else None
 journal, (first, *records) = Journal(), (root / "manifest.jsonl").read_bytes().split(b"\n")
 if first != FORMAT or not records: sys.exit("manifest.jsonl, byte 0: no format that this program knows")
-if saved and shutil.which("openssl") and not signature_ok(saved): sys.exit("the saved head: a wrong signature")
+if saved and not shutil.which("openssl"): print("no openssl: the signature of the head is NOT checked", file=sys.stderr)
+elif saved and not signature_ok(saved): sys.exit("the saved head: a wrong signature")
 journal.wanted, journal.then = saved and saved["frontier_event_count"], [journal.head.hex(), None]
 for r in map(json.loads, records[:-1]):
-    packed = (path := root / r["path"]).read_bytes()
-    data = subprocess.run(["zstd", "-dc"], input=packed, capture_output=True).stdout
+    data = subprocess.run(["zstd", "-dc"], input=(packed := (path := root / r["path"]).read_bytes()), capture_output=1).stdout
     found = [*journal.file(r["path"], data), journal.head.hex(), sha(packed).hexdigest()]
     if found != [r[n] for n in ("first_event_id", "last_event_id", "head", "sha256")]: sys.exit(f"{path}: not as sealed")
 for path in [p for p in sorted((root / "pending").glob("*.ndjson")) if p.stem[37:] > journal.last]:

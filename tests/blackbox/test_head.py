@@ -535,6 +535,10 @@ def test_the_script_and_another_head(journal, copy, workdir, member):
     bare = subprocess.run([sys.executable, SCRIPT, copy, "--head", workdir / "head.json"], capture_output=True, text=True,
                           env={"PATH": str(workdir)})
     assert bare.returncode == (0 if member in ("signature", "signed_at", "public_key") else 1), bare.stderr
+    assert "the signature of the head is NOT checked" in bare.stderr
+    for words in ((f"--head={workdir}/head.json",), ("--head",), ("--heads", workdir / "head.json"), (workdir / "head.json",)):
+        unread = script(copy, *words)
+        assert unread.returncode == 1 and "--head SAVED_HEAD.json" in unread.stderr, (words, unread)
 
 
 def test_the_script_and_a_sealed_segment(journal, copy, workdir):
