@@ -60,6 +60,11 @@ static void test_close_leaves_no_padding(void **state)
     assert_null(memchr(tail, '\0', n));
     free(tail);
     assert_false(fx_exists(f.layout.spare));
+    /* and it stays so: with its padding back, the last group could pass for a torn one */
+    struct model_choice none = {.how = MODEL_CUT_NONE};
+    fx_crash(&f, &none);
+    assert_int_equal(fx_size(f.layout.tail), n);
+    assert_false(fx_exists(f.layout.spare));
     fx_open(&f);
     fx_close(&f);
     assert_int_equal(fx_size(f.layout.tail), n);

@@ -181,6 +181,44 @@ static void test_remnant_bytes(void **state)
     (void)state;
 }
 
+/* Lands all but the first sectors of the tail. */
+static enum model_fate all_but_the_first(void *ctx, size_t index, const struct model_item *item)
+{
+    (void)ctx;
+    (void)index;
+    bool first = item->kind == MODEL_ITEM_DATA && item->offset < 4096 &&
+                 strstr(item->path, "tail.ndjson") != NULL;
+    return first ? MODEL_LOST : MODEL_LANDED;
+}
+
+/* A torn batch that was larger than a generation: nothing of it stays behind the padding. */
+static void test_large_torn_batch(void **state)
+{
+    struct fx f;
+    size_t n;
+    struct model_choice choice = {.how = MODEL_CUT_ASK, .ask = all_but_the_first};
+    (void)state;
+    fx_start(&f, false);
+    fx_open(&f);
+    fx_stage(&f, 1, 2, FX_GENERATION);
+    model_die_at(f.m, model_calls(f.m) + 2);
+    assert_int_equal(kit_commit(f.j, &f.ledger, &f.e), ERR_WRITER_POISONED);
+    fx_crash(&f, &choice);
+    assert_true(fx_size(f.layout.tail) > 2 * FX_GENERATION);
+    fx_open(&f);
+    assert_true(fx_exists(f.layout.remnants));
+    assert_int_equal(fx_size(f.layout.tail), FX_GENERATION);
+    char *bytes = fx_slurp(f.layout.tail, &n);
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(bytes[i], 0);
+    }
+    free(bytes);
+    fx_check_opened(&f);
+    fx_close(&f);
+    fx_verify(&f, true);
+    fx_end(&f);
+}
+
 /* ---- damage ---- */
 
 /* After a clean close any changed byte is damage. */
@@ -444,6 +482,7 @@ int main(void)
         cmocka_unit_test(test_torn_group_every_subset),
         cmocka_unit_test(test_recovery_is_idempotent),
         cmocka_unit_test(test_remnant_bytes),
+        cmocka_unit_test(test_large_torn_batch),
         cmocka_unit_test(test_flip_in_closed_tail),
         cmocka_unit_test(test_flip_in_unclean_tail),
         cmocka_unit_test(test_flip_in_last_group),

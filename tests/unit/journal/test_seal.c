@@ -462,6 +462,7 @@ static void test_remnants(void **state)
     char name[128];
     layout_generation_path(&f.layout, &before.closed[0], plain);
     char *lines = fx_slurp(plain, &n);
+    uint64_t committed = fx_size(f.layout.manifest);
     assert_int_equal(journal_seal(f.j, closed(&f) - 1, NULL, NULL, &f.e), 0);
     fx_close(&f);
     struct inventory after = inventory(&f);
@@ -501,6 +502,7 @@ static void test_remnants(void **state)
         fx_open(&f);
         assert_int_equal(fx_status(&f).segments, 0);
         assert_false(fx_exists(segment));
+        assert_int_equal(fx_size(f.layout.manifest), committed);
         check_all(&f);
         assert_int_equal(journal_seal(f.j, closed(&f) - 1, NULL, NULL, &f.e), 0);
         fx_close(&f);
