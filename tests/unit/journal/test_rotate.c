@@ -129,6 +129,56 @@ static void test_order_of_syncs(void **state)
     (void)state;
 }
 
+/* Syncs, cuts and renames in the journal's directories, as "call name" each. */
+static void write_down(void *ctx, struct model *m, const struct model_call *call)
+{
+    char *calls = ctx;
+    size_t n = strlen(calls);
+    bool told = call->call == OS_CALL_fsync || call->call == OS_CALL_rename ||
+                call->call == OS_CALL_ftruncate || call->call == OS_CALL_drop_cache;
+    const char *name = strrchr(call->path, '/');
+    (void)m;
+    if (told && name != NULL && strstr(call->path, "/index") == NULL) {
+        (void)snprintf(calls + n, 2048 - n, "%s %s, ", os_call_name(call->call), name + 1);
+    }
+}
+
+/* Where a rename between directories is two changes on the device (the model disk takes it for
+ * one), only this order keeps the old tail: its new name is durable before its old one goes, and
+ * that before another file has it. A start does the same for what it finds, whoever renamed it. */
+static void test_names_are_synced_in_order(void **state)
+{
+    struct fx f;
+    char calls[2048] = "";
+    (void)state;
+    fx_start(&f, false);
+    fx_open(&f);
+    fx_put(&f, 1, 1, 40000);
+    model_set_hook(f.m, write_down, calls);
+    fx_put(&f, 2, 1, 40000);
+    model_set_hook(f.m, NULL, NULL);
+    if (strstr(calls, "ftruncate tail.ndjson, fsync tail.ndjson, rename tail.ndjson, "
+                      "fsync pending, fsync journal, rename tail.next, fsync journal, ") == NULL) {
+        fail_msg("%s", calls);
+    }
+    struct fault cut = {.error = EIO, .call = OS_CALL_rename, .path = "tail.next", .at = 1};
+    model_fault_arm(f.m, &cut);
+    assert_int_equal(kit_put(f.j, &f.ledger, (struct kit_spec){3, 1, 40000}, &f.e),
+                     ERR_WRITER_POISONED);
+    model_fault_arm(f.m, NULL);
+    fx_kill(&f);
+    calls[0] = '\0';
+    model_set_hook(f.m, write_down, calls);
+    fx_open(&f);
+    model_set_hook(f.m, NULL, NULL);
+    if (strstr(calls, "fsync pending, fsync journal, rename tail.next, fsync tail.ndjson, "
+                      "fsync pending, fsync journal, drop_cache tail.ndjson, ") == NULL) {
+        fail_msg("%s", calls);
+    }
+    fx_check_opened(&f);
+    fx_end(&f);
+}
+
 /* ---- failures ---- */
 
 struct step {
@@ -354,7 +404,8 @@ int main(void)
         cmocka_unit_test(test_exact_fit),      cmocka_unit_test(test_files),
         cmocka_unit_test(test_order_of_syncs), cmocka_unit_test(test_failing_steps),
         cmocka_unit_test(test_growing_fails),  cmocka_unit_test(test_spare_without_space),
-        cmocka_unit_test(test_spare_failing),  cmocka_unit_test(test_spare_states),
+        cmocka_unit_test(test_spare_failing),  cmocka_unit_test(test_names_are_synced_in_order),
+        cmocka_unit_test(test_spare_states),
     };
     return cmocka_run_group_tests_name("rotate", tests, NULL, NULL);
 }
