@@ -272,6 +272,22 @@ def test_deliveries_pause_and_resume_while_the_server_runs(make_server, workdir)
         assert w.server.request("GET", "/api/v1/sinks", unix=True).json == {"paused": False}
 
 
+def test_pauses_at_once_are_all_taken(make_server):
+    server, codes = make_server(env=ENV), []
+
+    def pause():
+        for _ in range(15):
+            codes.append(server.cli("sinks", "pause", "--retry", "0").returncode)
+
+    threads = [threading.Thread(target=pause) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert codes == [0] * 60
+    assert json.loads((server.data / "paused").read_text())["reason"]
+
+
 def test_sinks_without_a_server(make_server):
     server = make_server()
     server.stop()

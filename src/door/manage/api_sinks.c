@@ -7,6 +7,9 @@
  * the file before each piece of work. Everything here is an answer. */
 #include "door/manage/api.h"
 
+#include <pthread.h>
+
+#include "base/ensure.h"
 #include "base/log.h"
 #include "store/paused.h"
 
@@ -40,12 +43,19 @@ void manage_sinks_head(void *ctx, struct http_request *req)
     (void)manage_json_head(req);
 }
 
+/* Two at once would write the same temporary file. */
+static pthread_mutex_t file_lock = PTHREAD_MUTEX_INITIALIZER;
+
 static void change_work(void *ctx)
 {
     struct change *c = ctx;
+    int r = pthread_mutex_lock(&file_lock);
 
+    ensure(r == 0);
     c->code = c->reason.ptr == NULL ? paused_remove(c->m->data, &c->e)
                                     : paused_write(c->m->data, c->reason, NULL, &c->e);
+    r = pthread_mutex_unlock(&file_lock);
+    ensure(r == 0);
 }
 
 static void change_done(void *ctx, struct http_request *req)
