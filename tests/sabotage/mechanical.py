@@ -57,7 +57,7 @@ JOURNAL = [
     ("crash/crash_faults", ["--step", "5"], 300),
 ]
 STORE = [
-    *units("store", "store db queue select receipts schema control delivery verify store_wal verify_flips model"),
+    *units("store", "store db queue select receipts schema control delivery verify store_wal verify_flips model paused copy"),
     *units("sink", "runner"),
     ("unit/store/test_store_faults", [], 240),
 ]

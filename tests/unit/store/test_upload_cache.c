@@ -1,6 +1,7 @@
 /* What the cache shows and the device has not got, on the model disk: nothing of it is told, unless
  * a sync has made it true. */
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -159,14 +160,72 @@ static void a_save_that_failed_is_not_told(void **state)
     assert_int_equal(offset, 3000);
 }
 
+/* Before the sync of a save: what is told must stand, though the writer has not synced it. */
+static void peek_before_the_sync(void *ctx, struct model *m, const struct model_call *call)
+{
+    struct world *w = ctx;
+    struct model *after;
+    uint64_t offset;
+    if (w->peeking || call->call != OS_CALL_fdatasync || strstr(call->path, ".state") == NULL) {
+        return;
+    }
+    w->peeking = true;
+    assert_int_equal(upload_synced_offset(w->us, slice_cstr(w->info.id), &w->peeked, &w->e), 0);
+    after = model_crash(m, &(struct model_choice){.how = MODEL_CUT_NONE});
+    model_use(after);
+    assert_int_equal(upload_synced_offset(w->us, slice_cstr(w->info.id), &offset, &w->e), 0);
+    assert_int_equal(offset, w->peeked);
+    model_free(after);
+    model_use(m);
+}
+
+static void a_save_is_synced_by_who_tells_it(void **state)
+{
+    struct world *w = *state;
+    struct upload *u = reopen(w);
+    assert_int_equal(upload_write(u, bytes, 3000, NULL, &w->e), 0);
+    assert_int_equal(upload_sync(u, &w->e), 0);
+    assert_int_equal(upload_write(u, bytes + 3000, 2000, NULL, &w->e), 0);
+    model_set_hook(w->m, peek_before_the_sync, w);
+    assert_int_equal(upload_sync(u, &w->e), 0);
+    model_set_hook(w->m, NULL, NULL);
+    upload_close(u);
+    assert_true(w->peeking);
+}
+
+/* All bytes stand in the cache, their write-back failed, and the next sync says that all is well:
+ * the file does not prove itself. */
+static void a_whole_file_in_the_cache_proves_nothing(void **state)
+{
+    struct world *w = *state;
+    struct receipt receipt;
+    char path[128];
+    struct upload *u = reopen(w);
+    assert_int_equal(upload_write(u, bytes, SIZE, NULL, &w->e), 0);
+    upload_close(u);
+    path_of(w, "", path);
+    int fd = os_open(path, O_RDWR, 0);
+    assert_true(fd >= 0);
+    model_fault_arm(w->m, &(struct fault){.error = EIO, .at = 1, .call = OS_CALL_fdatasync});
+    assert_int_equal(os_fdatasync(fd), -EIO);
+    model_fault_arm(w->m, NULL);
+    assert_int_equal(os_close(fd), 0);
+    u = reopen(w);
+    assert_false(u->complete_proven);
+    assert_int_equal(atomic_load(&u->synced), 0);
+    assert_int_equal(upload_write(u, bytes, SIZE, NULL, &w->e), 0);
+    assert_int_equal(upload_accept(u, &receipt, NULL, &w->e), 0);
+    upload_close(u);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(bytes_that_were_read_again_are_durable),
-        T(a_whole_file_that_was_read_again_is_durable),
-        T(a_save_that_failed_is_not_told),
+        T(bytes_that_were_read_again_are_durable),   T(a_whole_file_that_was_read_again_is_durable),
+        T(a_save_that_failed_is_not_told),           T(a_save_is_synced_by_who_tells_it),
+        T(a_whole_file_in_the_cache_proves_nothing),
     };
     log_set_level(LOG_ERROR + 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
