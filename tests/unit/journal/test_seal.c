@@ -366,7 +366,7 @@ static void test_a_record_without_space(void **state)
     faults_uninstall();
     model_fault_arm(f.m, NULL);
     assert_int_equal(fx_size(f.layout.manifest), size);
-    assert_int_equal(names_in(f.layout.segments), 0); /* its segment needs the room no more */
+    assert_int_equal(names_in(f.layout.segments), 0); /* its segment went, too */
     journal_get_seal_status(f.j, &st);
     assert_false(st.stopped);
     assert_int_equal(journal_seal(f.j, 0, NULL, NULL, &f.e), 0);
