@@ -352,8 +352,7 @@ static void test_unreadable(void **state)
         "UPDATE keys SET kind = 'odd' WHERE id = 1",
         "UPDATE keys SET kind = 'capture' WHERE id = 1",
         "UPDATE keys SET hash = x'00' WHERE id = 1",
-        "UPDATE keys SET hash = zeroblob(32) WHERE id"
-        " = 1",
+        "UPDATE keys SET hash = zeroblob(32) WHERE id = 1",
         "UPDATE projects SET name = printf('%.*c', 64, 'x') WHERE id = 2",
         "UPDATE projects SET name = 'beta' WHERE id = 2"};
     kit_start(&k);

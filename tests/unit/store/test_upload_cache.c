@@ -218,6 +218,25 @@ static void a_whole_file_in_the_cache_proves_nothing(void **state)
     upload_close(u);
 }
 
+/* A second passed while the parts were synced: the receipt that was written anew is the one that
+ * the power cut leaves. */
+static void a_receipt_written_anew_is_durable(void **state)
+{
+    struct world *w = *state;
+    struct receipt told, stored;
+    struct upload *u = reopen(w);
+    assert_int_equal(upload_write(u, bytes, SIZE, NULL, &w->e), 0);
+    model_clock_step(w->m, UINT64_C(1500000000));
+    assert_int_equal(upload_accept(u, &told, NULL, &w->e), 0);
+    model_clock_step(w->m, 1000);
+    upload_close(u);
+    cut_power(w);
+    if (receipt_load(w->us, slice_cstr(w->info.id), &stored, &w->e) != 0) {
+        fail_msg("%s", w->e.text);
+    }
+    assert_memory_equal(&stored, &told, sizeof stored);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -225,7 +244,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(bytes_that_were_read_again_are_durable),   T(a_whole_file_that_was_read_again_is_durable),
         T(a_save_that_failed_is_not_told),           T(a_save_is_synced_by_who_tells_it),
-        T(a_whole_file_in_the_cache_proves_nothing),
+        T(a_whole_file_in_the_cache_proves_nothing), T(a_receipt_written_anew_is_durable),
     };
     log_set_level(LOG_ERROR + 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
