@@ -56,7 +56,7 @@ static void test_delivered_runs(void **state)
     kit_start(&k);
     kit_job_init(&j, STORE_SMALL);
     for (size_t i = 0; i < EVENTS; i++) {
-        j.ev[j.count++] = kit_event(i % 3 == 0 ? k.alpha : k.beta, i, "0123456789" + i % 10);
+        j.ev[j.count++] = kit_event(i % 3 == 0 ? k.alpha : k.beta, i, &"0123456789"[i % 10]);
     }
     store_submit(k.s, &j.job);
     kit_turns(&k);
