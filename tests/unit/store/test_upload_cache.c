@@ -237,14 +237,57 @@ static void a_receipt_written_anew_is_durable(void **state)
     assert_memory_equal(&stored, &told, sizeof stored);
 }
 
+/* Written elsewhere by the device, and right in the cache: what is read back is what was synced. */
+static void a_bad_write_is_read_back(void **state)
+{
+    struct world *w = *state;
+    struct receipt receipt;
+    struct upload *u = reopen(w);
+    assert_int_equal(upload_write(u, bytes, 4096, NULL, &w->e), 0);
+    assert_int_equal(upload_sync(u, &w->e), 0);
+    upload_close(u);
+    u = reopen(w);
+    model_misdirect_next(w->m, 1);
+    assert_int_equal(upload_write(u, bytes + 4096, SIZE - 4096, NULL, &w->e), 0);
+    assert_int_equal(upload_accept(u, &receipt, NULL, &w->e), ERR_CHECKSUM_MISMATCH);
+    upload_close(u);
+}
+
+/* The first save landed, and its sync failed all the same: before the bytes are taken back it is
+ * undone on the disk. */
+static void a_first_save_is_undone_for_good(void **state)
+{
+    struct world *w = *state;
+    struct upload *u = reopen(w);
+    assert_int_equal(upload_write(u, bytes, 3000, NULL, &w->e), 0);
+    model_fault_arm(w->m, &(struct fault){.kind = FAULT_ERROR_AFTER,
+                                          .error = EIO,
+                                          .at = 1,
+                                          .call = OS_CALL_fdatasync,
+                                          .path = ".state"});
+    assert_int_equal(upload_sync(u, &w->e), ERR_IO);
+    assert_int_equal(model_fault_fired(w->m), 1);
+    model_fault_arm(w->m, NULL);
+    upload_close(u);
+    cut_power(w);
+    u = reopen(w);
+    assert_int_equal(atomic_load(&u->synced), 0);
+    upload_close(u);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(bytes_that_were_read_again_are_durable),   T(a_whole_file_that_was_read_again_is_durable),
-        T(a_save_that_failed_is_not_told),           T(a_save_is_synced_by_who_tells_it),
-        T(a_whole_file_in_the_cache_proves_nothing), T(a_receipt_written_anew_is_durable),
+        T(bytes_that_were_read_again_are_durable),
+        T(a_whole_file_that_was_read_again_is_durable),
+        T(a_save_that_failed_is_not_told),
+        T(a_save_is_synced_by_who_tells_it),
+        T(a_whole_file_in_the_cache_proves_nothing),
+        T(a_receipt_written_anew_is_durable),
+        T(a_bad_write_is_read_back),
+        T(a_first_save_is_undone_for_good),
     };
     log_set_level(LOG_ERROR + 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
