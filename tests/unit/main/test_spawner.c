@@ -18,12 +18,13 @@
 #include "os/os.h"
 
 /* The child says with its exit code what it sees: 40 and a bit for each thing that is wrong. Its
- * parent is the first argument. */
+ * parent is the first argument. (Nobody can set what the C library keeps for itself, signals 32 and
+ * 33: who started us may have left them ignored.) */
 static char script[] =
     "n=0; test $PPID = \"$0\" || n=1; test -p /proc/$$/fd/3 || n=$((n+2)); "
     "read x && n=$((n+4)); test \"$(cut -d' ' -f5 /proc/$$/stat)\" = $$ || n=$((n+8)); "
     "grep -q '^SigBlk:.*0000000000000000$' /proc/self/status || n=$((n+16)); "
-    "grep -Eq '^SigIgn:.*(0000000000000000|0000000180000000)$' /proc/self/status || n=$((n+32)); "
+    "grep -Eq '^SigIgn:.*0000000[01][08]0000000$' /proc/self/status || n=$((n+32)); "
     "test -z \"$TALLYMAN_TOKEN\" || n=$((n+64)); "
     "ls -l /proc/$$/fd | grep -v ' [0-2] -> ' | grep -q socket && n=$((n+128)); exit $n";
 static char shell[] = "sh";
@@ -74,6 +75,9 @@ static void test_children_are_ours(void **state)
     (void)state;
     (void)sigemptyset(&set);
     (void)sigaddset(&set, SIGTERM);
+    for (int n = 1; n < 32; n++) {
+        (void)signal(n, SIG_DFL); /* what a shell ignores for its background jobs is no news here */
+    }
     assert_int_equal(setenv("TALLYMAN_TOKEN", "secret", 1), 0);
     assert_int_equal(sigprocmask(SIG_BLOCK, &set, &before), 0);
     assert_true(signal(SIGPIPE, SIG_IGN) != SIG_ERR);
