@@ -546,6 +546,12 @@ def flip(path, at=None):
     path.write_bytes(data)
 
 
+def swap(path, old, new):
+    data = path.read_bytes()
+    assert old in data
+    path.write_bytes(data.replace(old, new, 1))
+
+
 TAMPER = {
     "a changed byte": lambda t: (flip(t / "journal" / "tail.ndjson"), "journal/tail.ndjson"),
     "a changed database": lambda t: (flip(t / "tallyman.sqlite"), "tallyman.sqlite"),
@@ -553,6 +559,8 @@ TAMPER = {
     "a missing file": lambda t: ((t / "journal" / "manifest.jsonl").unlink(), "journal/manifest.jsonl"),
     "a missing folder": lambda t: (shutil.rmtree(t / "receipts"), "receipts"),
     "a changed list": lambda t: (flip(t.parent / "backup.json"), "backup.json"),
+    "a list with a word that only its own hash covers": lambda t: (swap(t.parent / "backup.json", b'"mode":"600"', b'"mode":"640"'),
+                                                                   "backup.json"),
     "a cut list": lambda t: (os.truncate(t.parent / "backup.json", 400), "backup.json"),
     "an empty list": lambda t: (os.truncate(t.parent / "backup.json", 0), "backup.json"),
     "no tree": lambda t: (shutil.rmtree(t), "journal"),
