@@ -52,6 +52,8 @@ static void sending_begin(struct sending *s, struct deliver *d)
     s->job = (struct artifact_job){.package_id = p->package_id,
                                    .place = p->to.directory,
                                    .identifier = p->identifier,
+                                   .metadata = SLICE("{}"),
+                                   .credentials_file = "",
                                    .file = s->file,
                                    .file_count = DELIVERY_FILES_MAX,
                                    .piece = d->piece,
@@ -87,7 +89,7 @@ static int note_retry(struct sending *s, struct err *e)
 {
     uint64_t wait_ms = deliver_backoff_ms(s->d->options->backoff_ms, s->attempt);
 
-    if (s->verdict.place) {
+    if (s->verdict.scope != ARTIFACT_THIS) {
         delivery_index_hold(s->d->index, s->plan->project,
                             deliver_now_ms() + (int64_t)s->d->options->backoff_ms);
     }
@@ -108,6 +110,15 @@ static int note_parked(struct sending *s, struct err *e)
                                e);
 }
 
+/* It stays sent; whether it has become visible is asked again later. */
+static int note_unseen(struct sending *s, struct err *e)
+{
+    uint64_t wait_ms = s->verdict.wait_ms > 0 ? s->verdict.wait_ms : s->d->options->backoff_ms;
+
+    return delivery_index_unseen(s->d->index, s->plan, now_s(), deliver_now_ms() + (int64_t)wait_ms,
+                                 s->verdict.text, e);
+}
+
 /* What the adapter said of `send` (sending) or of `verify` (not sending). */
 static int note(struct sending *s, bool sending, struct err *e)
 {
@@ -121,6 +132,8 @@ static int note(struct sending *s, bool sending, struct err *e)
         return note_retry(s, e);
     case ARTIFACT_PARKED:
         return note_parked(s, e);
+    case ARTIFACT_UNSEEN:
+        return note_unseen(s, e);
     case ARTIFACT_STOPPED:
         /* What is sent stays sent, and is verified after the next start. */
         return sending ? delivery_index_retry(s->d->index, s->plan, now_s(), deliver_now_ms(),

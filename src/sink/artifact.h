@@ -7,12 +7,15 @@
  * is there already is the adapter's first step, always. It never replaces or removes anything at
  * the destination but its own temporary name, and opens local files for reading only.
  *
- * One call at a time, on the runner's thread; a call blocks for as long as the files take. */
+ * A call blocks for as long as the files take, on a thread of the runner; several calls may run at
+ * once, each with a job, a piece and a verdict of its own, never two for one package. */
 #ifndef SINK_ARTIFACT_H
 #define SINK_ARTIFACT_H
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "base/slice.h"
 
 #define ARTIFACT_PIECE_BYTES (1u << 20)
 #define ARTIFACT_TEXT_MAX    1000
@@ -29,15 +32,31 @@ struct artifact_file {
     const char *sha1; /* 40 */
 };
 
+/* Where adapters that speak HTTP find their far side, and how patient they are: settings of the
+ * process, borrowed. Plain http only to loopback; whoever fills this has checked it. */
+struct artifact_endpoints {
+    const char *archive_s3;       /* "https://s3.us.archive.org" */
+    const char *archive_metadata; /* "https://archive.org" */
+    uint64_t answer_ms;           /* wait for the answer after the last byte of a body */
+    uint64_t stall_ms;            /* without a byte moved: the connection is dead */
+};
+
 struct artifact_job {
     const char *package_id; /* 64 hex digits */
-    const char *place;      /* of the sink: a directory, an endpoint with its bucket, ... */
+    const char *place;      /* of the sink: a directory; "" where endpoints say it */
     const char *identifier; /* the folder, item or prefix at that place */
+    /* A JSON object, name -> array of strings, all templates expanded; "{}": none. */
+    struct slice metadata;
+    const char *credentials_file; /* opened by the adapter at each call, for reading; "": none */
+    const struct artifact_endpoints *endpoints;
     const struct artifact_file *file;
     unsigned file_count;
     void *piece; /* ARTIFACT_PIECE_BYTES for the adapter's use during the call */
     /* True when the process is to end: the adapter gives up between two pieces. */
     bool (*stopping)(void *ctx);
+    /* May be NULL: bytes of the package that were handed over so far, and which file is under way.
+     * Cheap; at most about ten times a second. */
+    void (*progress)(void *ctx, uint64_t sent_bytes, const char *file);
     void *ctx;
 };
 
@@ -46,13 +65,27 @@ enum artifact_outcome {
     ARTIFACT_VERIFIED, /* and their sizes and digests were read back from it and are ours */
     ARTIFACT_RETRY,    /* it may work later; text */
     ARTIFACT_PARKED,   /* only a person can help; text, way_out */
+    ARTIFACT_UNSEEN,   /* verify: accepted there, not visible yet; ask again in wait_ms. No try has
+                          failed, nothing is sent again; text says what is waited for */
     ARTIFACT_STOPPED   /* given up because of stopping; nothing of ours is left half done */
+};
+
+/* What else cannot arrive for the same reason: with RETRY it is held for wait_ms as well. */
+enum artifact_scope {
+    ARTIFACT_THIS,   /* only this package */
+    ARTIFACT_ITEM,   /* every package of this identifier */
+    ARTIFACT_PLACE,  /* every package of the project: its place */
+    ARTIFACT_KEYS,   /* every package sent with these credentials */
+    ARTIFACT_FAR_END /* every package of this sink */
 };
 
 struct artifact_verdict {
     enum artifact_outcome outcome;
-    uint64_t bytes; /* that were brought to the destination by this call */
-    bool place; /* with RETRY: it is the place that fails, so that no other package can arrive */
+    uint64_t bytes;            /* that were brought to the destination by this call */
+    enum artifact_scope scope; /* with RETRY and PARKED */
+    /* RETRY: not before (the runner's own backoff may be longer); UNSEEN: ask again in; 0: the
+     * runner decides. */
+    uint64_t wait_ms;
     char text[ARTIFACT_TEXT_MAX];
     char way_out[ARTIFACT_WAY_OUT_MAX];
 };

@@ -366,7 +366,7 @@ static bool place_there(const struct artifact_job *job, struct artifact_verdict 
     if (r == 0 && (st.mode & S_IFMT) == S_IFDIR) {
         return true;
     }
-    out->place = true;
+    out->scope = ARTIFACT_PLACE;
     if (r < 0 && r != -ENOENT && r != -ENOTDIR) {
         return say_failed(out, r, "stat", job->place);
     }
@@ -383,7 +383,7 @@ static bool folder_made(const struct artifact_job *job, const struct paths *p,
     }
     r = os_mkdir(p->folder, MODE_FOLDER);
     if (r < 0 && r != -EEXIST) {
-        out->place = true;
+        out->scope = ARTIFACT_PLACE;
         return say_failed(out, r, "make", p->folder);
     }
     if (!folder_is_one(p, out)) {

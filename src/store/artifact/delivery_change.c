@@ -255,6 +255,14 @@ int delivery_index_sent(struct delivery_index *ix, const struct delivery_plan *p
     return change(ix, INDEX_SENT, &c, "note what was sent", e);
 }
 
+int delivery_index_unseen(struct delivery_index *ix, const struct delivery_plan *p, int64_t now,
+                          int64_t due_ms, const char *text, struct err *e)
+{
+    struct change c = {p->package_id, p->to.sink, now, due_ms, text, NULL};
+
+    return change(ix, INDEX_UNSEEN, &c, "note what is not visible yet", e);
+}
+
 int delivery_index_verified(struct delivery_index *ix, const struct delivery_plan *p, int64_t now,
                             struct err *e)
 {

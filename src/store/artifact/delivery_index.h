@@ -79,6 +79,9 @@ int delivery_index_claim(struct delivery_index *ix, const struct delivery_plan *
 /* sending -> sent; verification is due at once. */
 int delivery_index_sent(struct delivery_index *ix, const struct delivery_plan *p, int64_t now,
                         struct err *e) MUST_CHECK;
+/* sent -> sent: not visible there yet, asked again when it is due. */
+int delivery_index_unseen(struct delivery_index *ix, const struct delivery_plan *p, int64_t now,
+                          int64_t due_ms, const char *text, struct err *e) MUST_CHECK;
 /* sending, sent -> verified. */
 int delivery_index_verified(struct delivery_index *ix, const struct delivery_plan *p, int64_t now,
                             struct err *e) MUST_CHECK;

@@ -56,6 +56,8 @@
     X(SENT, "UPDATE deliveries SET state = 'sent', sent_at = ?3, updated_at = ?3,"               \
             " next_attempt_ms = ?4, last_error = '', way_out = ''"                               \
             " WHERE package_id = ?1 AND sink = ?2 AND state = 'sending'")                        \
+    X(UNSEEN, "UPDATE deliveries SET updated_at = ?3, next_attempt_ms = ?4, last_error = ?5"     \
+              " WHERE package_id = ?1 AND sink = ?2 AND state = 'sent'")                         \
     X(VERIFIED, "UPDATE deliveries SET state = 'verified', sent_at = ifnull(sent_at, ?3),"       \
                 " verified_at = ?3, updated_at = ?3, last_error = '', way_out = ''"              \
                 " WHERE package_id = ?1 AND sink = ?2 AND state IN ('sending', 'sent')")         \

@@ -198,7 +198,7 @@ static void test_place(void **state)
     assert_int_equal(rmdir(place), 0);
     send_is(ARTIFACT_RETRY);
     assert_non_null(strstr(verdict.text, "is not there"));
-    assert_true(verdict.place);
+    assert_int_equal(verdict.scope, ARTIFACT_PLACE);
     assert_false(exists(place));
     verify_is(ARTIFACT_RETRY);
     write_file(place, "x", 1);
