@@ -16,8 +16,9 @@
  *   before the row             both are there: adopted, folder synced, sealed
  * Building twice gives the same bytes, so a rename over the first ones changes nothing.
  *
- * Answers, as rows: bytes that are missing or are not the receipt's park the package; everything
- * else (no destination, EIO, no space) is tried again. Errors of the index are returned. */
+ * Answers, as rows: bytes that are missing or are not the receipt's, and settings of the project
+ * that give no allowed place, park the package and no other; everything else (no destination, EIO,
+ * no space) is tried again. Errors of the index are returned. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -28,18 +29,19 @@
 
 #define TEMP        ".part-"
 #define WAY_OUT     "put the original bytes back and restart tallyman deliver"
+#define WAY_OUT_SET "change the project (tallyman project set) and restart tallyman deliver"
 #define STOPPED     1
 #define OPEN_SOURCE (O_RDONLY | O_NOFOLLOW | O_NONBLOCK)
 
 /* What went wrong with one build; code 0: nothing. */
 struct failure {
-    bool park;
+    const char *way_out; /* NULL: it is tried again; else the package is parked */
     struct err why;
 };
 
 static int differs(struct failure *f, const char *how)
 {
-    f->park = true;
+    f->way_out = WAY_OUT;
     return err_set(&f->why, ERR_CHECKSUM_MISMATCH, "the local bytes differ from the receipt: %s",
                    how);
 }
@@ -98,7 +100,7 @@ static int hash_payload(struct deliver *d, struct delivery_digests *out, struct 
     deliver_path(d, path, d->work.plan.file[0].source);
     fd = os_open(path, OPEN_SOURCE, 0);
     if (fd == -ENOENT) {
-        f->park = true;
+        f->way_out = WAY_OUT;
         return err_set(&f->why, ERR_NOT_FOUND, "the local file is missing: %s", path);
     }
     if (fd < 0) {
@@ -278,8 +280,25 @@ static int receipt_again(struct deliver *d, struct failure *f)
     return 0;
 }
 
-/* *to: of a plan that is there already, else of the project. *adopted: the package is built. */
-static int destination(struct deliver *d, struct artifact_sink *to, bool *adopted, struct err *e)
+/* By the project's settings as they are now. */
+static int new_place(struct deliver *d, struct failure *f)
+{
+    const struct delivery_artifact *a = &d->work.artifact;
+    struct artifact_sink to;
+    int r = artifact_sink_read(d->options->data, slice_cstr(a->project), &to, &f->why);
+
+    if (r == 0) {
+        r = delivery_plan_begin(&d->work.plan, a, &to, &f->why);
+    }
+    if (r == ERR_INVALID_PROJECT) {
+        f->way_out = WAY_OUT_SET;
+    }
+    return r;
+}
+
+/* Fills the plan but for sizes and digests: of a plan that is there already, else by the project.
+ * *adopted: the package is built. */
+static int destination(struct deliver *d, bool *adopted, struct failure *f)
 {
     const struct delivery_artifact *a = &d->work.artifact;
     struct delivery_plan *p = &d->work.plan;
@@ -291,9 +310,9 @@ static int destination(struct deliver *d, struct artifact_sink *to, bool *adopte
     *adopted = false;
     delivery_package_id(a, id);
     sidecar_name(name, "", id, DELIVERY_PLAN_TAIL);
-    r = read_sidecar(d, name, &text, e);
+    r = read_sidecar(d, name, &text, &f->why);
     if (r == 0) {
-        r = delivery_plan_parse(text, p, e);
+        r = delivery_plan_parse(text, p, &f->why);
         if (r == ERR_CORRUPT || (r == 0 && !delivery_plan_fits(p, a))) {
             log_line(LOG_ERROR, "deliver", "%.*s: its plan is damaged: it is made anew",
                      DELIVER_SHORT_ID, a->object_id);
@@ -301,13 +320,12 @@ static int destination(struct deliver *d, struct artifact_sink *to, bool *adopte
         }
     }
     if (r == ERR_NOT_FOUND) {
-        return artifact_sink_read(d->options->data, slice_cstr(a->project), to, e);
+        return new_place(d, f);
     }
     if (r < 0) {
         return r;
     }
-    *to = p->to;
-    r = read_sidecar(d, p->file[1].source, &text, e);
+    r = read_sidecar(d, p->file[1].source, &text, &f->why);
     if (r == 0) {
         digests_of(text, &digests);
         *adopted = text.len == p->file[1].size &&
@@ -317,14 +335,12 @@ static int destination(struct deliver *d, struct artifact_sink *to, bool *adopte
     return r == ERR_NOT_FOUND ? 0 : r;
 }
 
-static int make(struct deliver *d, const struct artifact_sink *to, struct failure *f)
+static int make(struct deliver *d, struct failure *f)
 {
     struct delivery_plan *p = &d->work.plan;
     struct buf manifest = {0}, plan = {0};
-    int r;
+    int r = hash_payload(d, &p->file[0].digests, f);
 
-    delivery_plan_begin(p, &d->work.artifact, to);
-    r = hash_payload(d, &p->file[0].digests, f);
     if (r != 0) {
         return r;
     }
@@ -347,18 +363,18 @@ static int make(struct deliver *d, const struct artifact_sink *to, struct failur
 
 static int build(struct deliver *d, struct failure *f)
 {
-    struct artifact_sink to;
     bool adopted = false;
     int r = receipt_again(d, f);
 
     if (r == 0) {
-        r = destination(d, &to, &adopted, &f->why);
+        r = destination(d, &adopted, f);
     }
-    if (r == 0 && artifact_adapter(to.sink) == NULL) {
-        r = err_set(&f->why, ERR_UNSUPPORTED, "this program knows no sink \"%s\"", to.sink);
+    if (r == 0 && artifact_adapter(d->work.plan.to.sink) == NULL) {
+        r = err_set(&f->why, ERR_UNSUPPORTED, "this program knows no sink \"%s\"",
+                    d->work.plan.to.sink);
     }
     if (r == 0) {
-        r = adopted ? sync_packages(d, &f->why) : make(d, &to, f);
+        r = adopted ? sync_packages(d, &f->why) : make(d, f);
     }
     return r;
 }
@@ -373,10 +389,10 @@ static int failed(struct deliver *d, const struct failure *f, struct err *e)
 
     delivery_package_id(a, id);
     deliver_shown(shown, f->why.text);
-    if (f->park) {
+    if (f->way_out != NULL) {
         log_line(LOG_ERROR, "deliver", "%.*s is parked: %s; way out: %s", DELIVER_SHORT_ID,
-                 a->object_id, shown, WAY_OUT);
-        return delivery_index_build_park(d->index, id, now_ms / 1000, f->why.text, WAY_OUT, e);
+                 a->object_id, shown, f->way_out);
+        return delivery_index_build_park(d->index, id, now_ms / 1000, f->why.text, f->way_out, e);
     }
     log_line(LOG_WARN, "deliver", "%.*s is not packaged: %s; try %u, the next in %llu s",
              DELIVER_SHORT_ID, a->object_id, shown, n, (unsigned long long)wait_ms / 1000);

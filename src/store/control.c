@@ -359,6 +359,13 @@ bool control_takes_artifacts(const struct control *c, int64_t project)
     return p != NULL && p->artifacts.sink.len > 0;
 }
 
+bool control_requires_checksum(const struct control *c, int64_t project)
+{
+    const struct project *p = control_project_by_id(c, project);
+
+    return p == NULL || !p->artifacts.checksum_optional;
+}
+
 const struct key *control_key(const struct control *c, struct slice text, const struct project **p)
 {
     uint8_t hash[SHA256_LEN];

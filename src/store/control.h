@@ -56,6 +56,7 @@ const char *key_kind_name(enum key_kind k); /* "capture", "segment", "service" *
 struct artifact_destination {
     struct slice sink; /* empty: the project takes no artifacts */
     struct slice directory;
+    bool checksum_optional; /* of the settings */
 };
 
 struct project {
@@ -86,6 +87,8 @@ const struct project *control_project(const struct control *c, struct slice name
 const struct project *control_project_by_id(const struct control *c, int64_t id);
 /* There is such a project and it has a destination for artifacts. */
 bool control_takes_artifacts(const struct control *c, int64_t project);
+/* An upload to it must declare its checksum: true unless the project says otherwise. */
+bool control_requires_checksum(const struct control *c, int64_t project);
 /* A valid (not revoked) key of any kind by its full text; *p (may be NULL) its project. */
 const struct key *control_key(const struct control *c, struct slice text, const struct project **p);
 /* All in order of creation: at(0), at(1), ... NULL at the end. */

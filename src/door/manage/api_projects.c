@@ -231,7 +231,8 @@ static int read_destination(struct http_request *req, struct slice object,
                     "artifacts: the sink is \"" ARTIFACT_SINK_DIRECTORY "\"");
     }
     if (r == 0) {
-        *out = (struct artifact_destination){members[0].value, members[1].value};
+        *out =
+            (struct artifact_destination){.sink = members[0].value, .directory = members[1].value};
     }
     return r;
 }

@@ -1,36 +1,35 @@
-/* delivery_plan: ids, names, manifest and plan of an identity package.
- *
- * Format of the plan, one line with its newline, members in this order:
- *
- *     {"version":1,"package_id":P,"object_id":O,"project":J,"sink":S,"directory":D,"identifier":I,
- *      "files":[{"name":N,"source":F,"size":n,"md5":M,"sha1":H,"blake3":B}, ... two of them]}
+/* delivery_plan: ids, names, manifest and plan of an identity package. (The plan as text:
+ * delivery_plan_text.c.)
  *
  * Of the manifest, three lines: what the package is, what went in, what it is made of. Checksums
  * are lists of "algorithm:hex" in both of the last.
  *
- * Invariant: a plan is believed only when writing it again gives the same bytes. That catches a
- * torn or foreign file without a second parser.
+ * Invariant: what a plan holds depends on the receipt, the declared name and the project's settings
+ * alone, so that a build that is repeated gives the same bytes.
  *
- * Power failure: nothing here touches a file. Answers: a text that is no plan, and no memory.
- * Aborts: texts that do not fit the arrays made for them, which their sources bound. */
+ * Power failure: nothing here touches a file. Answers: settings that give no allowed place, and no
+ * memory. A project's settings were checked with values at both ends of what they can be
+ * (settings.c), so that this is met only by settings of an older or a newer program. */
 #include "store/artifact/delivery_plan.h"
 
 #include <stdio.h>
 
 #include "base/ensure.h"
-#include "json/read.h"
+#include "store/artifact/destination.h"
+#include "store/artifact/settings.h"
+#include "store/artifact/template.h"
 #include "json/write.h"
-
-#define PACKAGER "identity"
 
 static_assert(DELIVERY_NAME_MAX > UPLOAD_FILENAME_MAX - 1, "a remote name holds a declared one");
 static_assert(DELIVERY_FILES_MAX == 2, "an artifact and its manifest");
+static_assert(sizeof((struct delivery_plan *)0)->to.sink == sizeof((struct artifact_sink *)0)->sink,
+              "copied whole");
 
 void delivery_package_id(const struct delivery_artifact *a, char out[DELIVERY_PACKAGE_LEN + 1])
 {
     char checksum[sizeof "blake3:" + BLAKE3_HEX_LEN], size[24];
-    const char *const fields[] = {"tallyman-package-v1", PACKAGER, a->project,
-                                  a->object_id,          checksum, size};
+    const char *const fields[] = {"tallyman-package-v1", DELIVERY_PACKAGER, a->project,
+                                  a->object_id,          checksum,          size};
     struct sha256 h;
     uint8_t digest[SHA256_LEN];
 
@@ -70,27 +69,159 @@ void delivery_remote_name(const struct delivery_artifact *a, char out[DELIVERY_N
     ensure(out[0] != '.');
 }
 
-void delivery_plan_begin(struct delivery_plan *p, const struct delivery_artifact *a,
-                         const struct artifact_sink *to)
+/* ---- the place ---- */
+
+struct expansion {
+    struct template_values values;
+    char filename[DELIVERY_NAME_MAX];
+    char date[TEMPLATE_DATE_LEN + 1];
+};
+
+static void values_of(struct expansion *x, const struct delivery_plan *p,
+                      const struct delivery_artifact *a)
+{
+    struct slice *v = x->values.value;
+
+    delivery_remote_name(a, x->filename);
+    if (!template_date(a->accepted_at, x->date)) {
+        (void)snprintf(x->date, sizeof x->date, "00000000000000"); /* no server gives such a time */
+    }
+    v[TEMPLATE_PROJECT] = slice_cstr(p->project);
+    v[TEMPLATE_OBJECT_ID] = slice_cstr(p->object_id);
+    v[TEMPLATE_PACKAGE_ID] = slice_cstr(p->package_id);
+    v[TEMPLATE_PACKAGE_ID_SHORT] = slice_of(p->package_id, TEMPLATE_SHORT_LEN);
+    v[TEMPLATE_FILENAME] = slice_cstr(x->filename);
+    v[TEMPLATE_PACKAGE_FILENAME] = slice_cstr(x->filename);
+    v[TEMPLATE_DATE] = slice_cstr(x->date);
+}
+
+/* Into an array of DELIVERY_NAME_MAX. */
+static int expand(const char *template, const struct expansion *x, const char *what, char *out,
+                  struct err *e)
+{
+    struct buf b;
+    int r = 0;
+
+    buf_init(&b, DELIVERY_NAME_MAX - 1);
+    template_expand(slice_cstr(template), &x->values, &b);
+    if (b.failed) {
+        r = err_set(e, ERR_INVALID_PROJECT, "the project's %s: it is too long", what);
+    } else {
+        memcpy(out, b.ptr == NULL ? "" : b.ptr, b.len);
+        out[b.len] = '\0';
+    }
+    buf_free(&b);
+    return r;
+}
+
+static int refuse(const char *what, const char *value, const struct err *why, struct err *e)
+{
+    return err_set(e, why->code, "the project's %s gives \"%.100s\": %.120s", what, value,
+                   why->text);
+}
+
+/* A declared name that would complete one that the sink keeps for itself is replaced by the object
+ * id: a file's name is never a reason to refuse it. */
+static int place_files(struct delivery_plan *p, struct expansion *x, const char *template,
+                       struct err *e)
+{
+    struct slice *v = x->values.value;
+    struct err why = {0};
+    int r = expand(template, x, "remote_name", p->file[0].name, e);
+    int n;
+
+    if (r == 0 && destination_reserved(p->to.sink, slice_cstr(p->file[0].name))) {
+        v[TEMPLATE_FILENAME] = v[TEMPLATE_PACKAGE_FILENAME] = v[TEMPLATE_OBJECT_ID];
+        r = expand(template, x, "remote_name", p->file[0].name, e);
+    }
+    if (r < 0) {
+        return r;
+    }
+    n = snprintf(p->file[1].name, sizeof p->file[1].name, "%.*s" DELIVERY_MANIFEST_TAIL,
+                 (int)(DELIVERY_NAME_MAX - sizeof DELIVERY_MANIFEST_TAIL), p->file[0].name);
+    ensure(n > 0);
+    for (unsigned i = 0; r == 0 && i < DELIVERY_FILES_MAX; i++) {
+        r = destination_name(p->to.sink, slice_cstr(p->file[i].name), &why);
+        r = r < 0 ? refuse("remote_name", p->file[i].name, &why, e) : 0;
+    }
+    if (r == 0 && !delivery_plan_own(p)) {
+        r = err_set(e, ERR_INVALID_PROJECT,
+                    "the project's identifier and remote_name name neither object nor package id");
+    }
+    return r;
+}
+
+static int place_metadata(struct delivery_plan *p, const struct expansion *x, const char *metadata,
+                          struct err *e)
+{
+    struct err why = {0};
+    struct buf b;
+    int r;
+
+    buf_init(&b, DELIVERY_METADATA_MAX);
+    r = settings_metadata_expand(slice_cstr(metadata), &x->values, &b, &why);
+    if (r < 0) {
+        r = err_set(e, why.code, "the project's metadata: %.250s", why.text);
+    } else {
+        memcpy(p->metadata, b.ptr, b.len);
+        p->metadata[b.len] = '\0';
+    }
+    buf_free(&b);
+    return r;
+}
+
+static void place_begin(struct delivery_plan *p, const struct delivery_artifact *a,
+                        const struct artifact_sink *to)
 {
     int n;
 
     memset(p, 0, sizeof *p);
+    p->version = 2;
     delivery_package_id(a, p->package_id);
     memcpy(p->object_id, a->object_id, sizeof p->object_id);
     memcpy(p->project, a->project, sizeof p->project);
-    p->to = *to;
-    memcpy(p->identifier, a->object_id, sizeof a->object_id);
-    delivery_remote_name(a, p->file[0].name);
-    n = snprintf(p->file[1].name, sizeof p->file[1].name, "%.*s" DELIVERY_MANIFEST_TAIL,
-                 DELIVERY_FILENAME_MAX, p->file[0].name);
-    ensure(n > 0);
+    memcpy(p->packager, DELIVERY_PACKAGER, sizeof DELIVERY_PACKAGER);
+    memcpy(p->to.sink, to->sink, sizeof p->to.sink);
+    memcpy(p->to.directory, to->directory, sizeof p->to.directory);
+    memcpy(p->to.credentials_file, to->credentials_file, sizeof p->to.credentials_file);
+    p->retention_ms = to->retention_ms > 0 ? to->retention_ms : -1;
     n = snprintf(p->file[0].source, DELIVERY_SOURCE_MAX, "uploads/%s", a->object_id);
     ensure(n > 0 && n < DELIVERY_SOURCE_MAX);
     n = snprintf(p->file[1].source, DELIVERY_SOURCE_MAX,
                  DELIVERY_PACKAGES "/%s" DELIVERY_MANIFEST_TAIL, p->package_id);
     ensure(n > 0 && n < DELIVERY_SOURCE_MAX);
 }
+
+int delivery_plan_begin(struct delivery_plan *p, const struct delivery_artifact *a,
+                        const struct artifact_sink *to, struct err *e)
+{
+    const char *identifier = to->identifier[0] != '\0' ? to->identifier : SETTINGS_IDENTIFIER;
+    const char *remote_name = to->remote_name[0] != '\0' ? to->remote_name : SETTINGS_REMOTE_NAME;
+    struct expansion x;
+    struct err why = {0};
+    int r;
+
+    place_begin(p, a, to);
+    values_of(&x, p, a);
+    if (to->packager[0] != '\0' && strcmp(to->packager, DELIVERY_PACKAGER) != 0) {
+        return err_set(e, ERR_INVALID_PROJECT, "the project's packager is not known here: \"%s\"",
+                       to->packager);
+    }
+    r = expand(identifier, &x, "identifier", p->identifier, e);
+    if (r == 0) {
+        r = destination_identifier(p->to.sink, slice_cstr(p->identifier), &why);
+        r = r < 0 ? refuse("identifier", p->identifier, &why, e) : 0;
+    }
+    if (r == 0) {
+        r = place_files(p, &x, remote_name, e);
+    }
+    if (r == 0) {
+        r = place_metadata(p, &x, to->metadata[0] != '\0' ? to->metadata : "{}", e);
+    }
+    return r;
+}
+
+/* ---- the manifest ---- */
 
 static void put_text(struct buf *b, const char *name, const char *value)
 {
@@ -119,7 +250,7 @@ void delivery_manifest_put(struct buf *b, const struct delivery_artifact *a,
     (void)snprintf(name, sizeof name, "%s/%s", a->object_id,
                    a->filename[0] != '\0' ? a->filename : a->object_id);
     (void)snprintf(receipt, sizeof receipt, "receipt:%s", a->object_id);
-    buf_put_cstr(b, "{\"type\":\"tallyman-package\",\"version\":1,\"packager\":\"" PACKAGER
+    buf_put_cstr(b, "{\"type\":\"tallyman-package\",\"version\":1,\"packager\":\"" DELIVERY_PACKAGER
                     "\",\"format\":\"artifact\"}\n{\"type\":\"input\"");
     put_text(b, "name", name);
     put_text(b, "object_id", a->object_id);
@@ -134,124 +265,4 @@ void delivery_manifest_put(struct buf *b, const struct delivery_artifact *a,
     put_checksums(b, d);
     put_number(b, "inputs", 1);
     buf_put_cstr(b, "}\n");
-}
-
-void delivery_plan_put(struct buf *b, const struct delivery_plan *p)
-{
-    buf_put_cstr(b, "{\"version\":1");
-    put_text(b, "package_id", p->package_id);
-    put_text(b, "object_id", p->object_id);
-    put_text(b, "project", p->project);
-    put_text(b, "sink", p->to.sink);
-    put_text(b, "directory", p->to.directory);
-    put_text(b, "identifier", p->identifier);
-    json_put_name(b, "files");
-    buf_put_char(b, '[');
-    for (unsigned i = 0; i < DELIVERY_FILES_MAX; i++) {
-        const struct delivery_plan_file *f = &p->file[i];
-        buf_put_cstr(b, i == 0 ? "{" : ",{");
-        put_text(b, "name", f->name);
-        put_text(b, "source", f->source);
-        put_number(b, "size", f->size);
-        put_text(b, "md5", f->digests.md5);
-        put_text(b, "sha1", f->digests.sha1);
-        put_text(b, "blake3", f->digests.blake3);
-        buf_put_char(b, '}');
-    }
-    buf_put_cstr(b, "]}\n");
-}
-
-/* ---- reading it back ---- */
-
-static bool take_text(struct slice object, struct slice name, char *out, size_t size)
-{
-    struct slice value, inner;
-    struct buf text = {0};
-    bool ok = json_member(object, name, &value) && json_string_raw(value, &inner) &&
-              json_string_len(inner) < size;
-
-    if (ok) {
-        json_unescape(inner, &text);
-        ok = !text.failed;
-        if (ok && text.len > 0) {
-            memcpy(out, text.ptr, text.len);
-        }
-        out[ok ? text.len : 0] = '\0';
-    }
-    buf_free(&text);
-    return ok;
-}
-
-static bool take_file(struct slice object, struct delivery_plan_file *f)
-{
-    struct slice size;
-
-    return take_text(object, SLICE("name"), f->name, sizeof f->name) &&
-           take_text(object, SLICE("source"), f->source, sizeof f->source) &&
-           json_member(object, SLICE("size"), &size) && json_u64(size, &f->size) &&
-           take_text(object, SLICE("md5"), f->digests.md5, sizeof f->digests.md5) &&
-           take_text(object, SLICE("sha1"), f->digests.sha1, sizeof f->digests.sha1) &&
-           take_text(object, SLICE("blake3"), f->digests.blake3, sizeof f->digests.blake3);
-}
-
-static bool take_files(struct slice object, struct delivery_plan *p)
-{
-    struct slice files, file;
-    struct json_iter it;
-    unsigned n = 0;
-
-    if (!json_member(object, SLICE("files"), &files)) {
-        return false;
-    }
-    it = json_iter_array(files);
-    for (; n < DELIVERY_FILES_MAX && json_next_element(&it, &file); n++) {
-        if (!take_file(file, &p->file[n])) {
-            return false;
-        }
-    }
-    return n == DELIVERY_FILES_MAX;
-}
-
-int delivery_plan_parse(struct slice text, struct delivery_plan *out, struct err *e)
-{
-    struct buf again = {0};
-    bool ok;
-    int r = 0;
-
-    memset(out, 0, sizeof *out);
-    ok = text.len <= DELIVERY_TEXT_MAX &&
-         take_text(text, SLICE("package_id"), out->package_id, sizeof out->package_id) &&
-         take_text(text, SLICE("object_id"), out->object_id, sizeof out->object_id) &&
-         take_text(text, SLICE("project"), out->project, sizeof out->project) &&
-         take_text(text, SLICE("sink"), out->to.sink, sizeof out->to.sink) &&
-         take_text(text, SLICE("directory"), out->to.directory, sizeof out->to.directory) &&
-         take_text(text, SLICE("identifier"), out->identifier, sizeof out->identifier) &&
-         take_files(text, out);
-    if (ok) {
-        delivery_plan_put(&again, out);
-    }
-    if (again.failed) {
-        r = err_set(e, ERR_NO_MEMORY, "no memory to read a plan");
-    } else if (!ok || !slice_eq(buf_slice(&again), text)) {
-        r = err_set(e, ERR_CORRUPT, "it is no plan of this program");
-    }
-    buf_free(&again);
-    return r;
-}
-
-bool delivery_plan_fits(const struct delivery_plan *p, const struct delivery_artifact *a)
-{
-    struct delivery_plan want;
-    bool same;
-
-    delivery_plan_begin(&want, a, &p->to);
-    same = strcmp(p->package_id, want.package_id) == 0 &&
-           strcmp(p->object_id, want.object_id) == 0 && strcmp(p->project, want.project) == 0 &&
-           strcmp(p->identifier, want.identifier) == 0 && p->file[0].size == a->size_bytes &&
-           strcmp(p->file[0].digests.blake3, a->checksum) == 0;
-    for (unsigned i = 0; i < DELIVERY_FILES_MAX; i++) {
-        same = same && strcmp(p->file[i].name, want.file[i].name) == 0 &&
-               strcmp(p->file[i].source, want.file[i].source) == 0;
-    }
-    return same;
 }

@@ -2,9 +2,9 @@
  * manifest and the plan (spec/artifacts.md sections 9 and 10).
  *
  * The plan is packages/PACKAGE.plan.json, and the same bytes are in delivery.sqlite. It says where
- * the package goes and is never computed again: a project's later destination changes nothing for a
- * package that is sealed. Manifest and plan depend on the receipt, the declared name and the
- * destination only, so building twice gives the same bytes. Pure: no file is touched here. */
+ * the package goes and is never computed again: later settings of the project change nothing for
+ * what is sealed. Manifest and plan depend on the receipt, the declared name and the
+ * project's settings only, so building twice gives the same bytes. Pure: no file is touched here. */
 #ifndef STORE_ARTIFACT_DELIVERY_PLAN_H
 #define STORE_ARTIFACT_DELIVERY_PLAN_H
 
@@ -18,6 +18,8 @@
 #define DELIVERY_MANIFEST_TAIL ".manifest.jsonl"
 #define DELIVERY_PLAN_TAIL     ".plan.json"
 #define DELIVERY_TEXT_MAX      65536 /* of a plan or a manifest */
+#define DELIVERY_METADATA_MAX  16384 /* expanded: twice the headers' limit, for escapes */
+#define DELIVERY_PACKAGER      "identity"
 
 /* What is known of an accepted artifact: from its receipt and its .info. */
 struct delivery_artifact {
@@ -42,12 +44,23 @@ struct delivery_plan_file {
     struct delivery_digests digests;
 };
 
+/* The place, as the project had it when the package was built. */
+struct delivery_place {
+    char sink[32];
+    char directory[4001];                                /* "": the sink needs none */
+    char credentials_file[DELIVERY_CREDENTIALS_MAX + 1]; /* "": none */
+};
+
 struct delivery_plan {
+    unsigned version; /* 1: of older programs, written again as it was; 2 */
     char package_id[DELIVERY_PACKAGE_LEN + 1];
     char object_id[UPLOAD_ID_LEN + 1];
     char project[UPLOAD_PROJECT_MAX + 1];
-    struct artifact_sink to;
+    char packager[16];
+    struct delivery_place to;
     char identifier[DELIVERY_NAME_MAX];
+    char metadata[DELIVERY_METADATA_MAX + 1]; /* canonical JSON, name -> array of texts; "{}" */
+    int64_t retention_ms;                     /* after verification; -1: local bytes are kept */
     struct delivery_plan_file file[DELIVERY_FILES_MAX]; /* the artifact, its manifest */
 };
 
@@ -57,19 +70,25 @@ void delivery_package_id(const struct delivery_artifact *a, char out[DELIVERY_PA
 /* The artifact's name at the destination: [A-Za-z0-9._-], at most DELIVERY_FILENAME_MAX bytes; the
  * object id when the declared name gives none. Never "" and never with a leading dot. */
 void delivery_remote_name(const struct delivery_artifact *a, char out[DELIVERY_NAME_MAX]);
-/* Fills everything but the files' sizes and digests. */
-void delivery_plan_begin(struct delivery_plan *p, const struct delivery_artifact *a,
-                         const struct artifact_sink *to);
+/* Fills everything but the files' sizes and digests: templates are expanded here and never again.
+ * ERR_INVALID_PROJECT: the project's settings give no place that is allowed (e->text: which rule);
+ * only a person can help. ERR_NO_MEMORY. */
+int delivery_plan_begin(struct delivery_plan *p, const struct delivery_artifact *a,
+                        const struct artifact_sink *to, struct err *e) MUST_CHECK;
 
 /* Three lines: package, input, output. b->failed: no memory. */
 void delivery_manifest_put(struct buf *b, const struct delivery_artifact *a,
                            const struct delivery_digests *d);
-/* One line. */
+/* One line, in the plan's own version. */
 void delivery_plan_put(struct buf *b, const struct delivery_plan *p);
 /* Reads back what delivery_plan_put wrote: any other text, to the byte, is ERR_CORRUPT.
  * ERR_NO_MEMORY. */
 int delivery_plan_parse(struct slice text, struct delivery_plan *out, struct err *e) MUST_CHECK;
-/* True when the plan was made for this artifact. */
+/* True when identifier or remote name hold the object or the package id (24 digits of it at least),
+ * so that no two packages can meet at one name. */
+bool delivery_plan_own(const struct delivery_plan *p);
+/* True when the plan was made for this artifact, and sends it, and nothing else of ours, under
+ * names that are its own. */
 bool delivery_plan_fits(const struct delivery_plan *p, const struct delivery_artifact *a);
 
 #endif

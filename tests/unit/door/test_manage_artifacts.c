@@ -279,7 +279,7 @@ static void test_gone(void **state)
 static void seal(struct delivery_index *ix, const struct receipt *receipt,
                  struct delivery_plan *plan)
 {
-    static const struct artifact_sink to = {"directory", "/srv/files"};
+    static const struct artifact_sink to = {.sink = "directory", .directory = "/srv/files"};
     static struct delivery_artifact a;
     struct err e = {0};
 
@@ -293,7 +293,7 @@ static void seal(struct delivery_index *ix, const struct receipt *receipt,
     assert_int_equal(delivery_index_begin(ix, &e), 0);
     assert_int_equal(delivery_index_add(ix, &a, 1000, &e), 0);
     assert_int_equal(delivery_index_commit(ix, &e), 0);
-    delivery_plan_begin(plan, &a, &to);
+    assert_int_equal(delivery_plan_begin(plan, &a, &to, &e), 0);
     for (unsigned i = 0; i < DELIVERY_FILES_MAX; i++) {
         struct delivery_digests *d = &plan->file[i].digests;
         memset(d->blake3, 'b', BLAKE3_HEX_LEN);

@@ -154,7 +154,7 @@ static void artifact_of(const struct receipt *r, unsigned char seed, struct deli
 static void deliver(struct world *w, struct delivery_index *ix, const struct delivery_artifact *a)
 {
     static struct delivery_plan plan;
-    static const struct artifact_sink to = {"directory", "/srv/files"};
+    static const struct artifact_sink to = {.sink = "directory", .directory = "/srv/files"};
     char name[DELIVERY_PACKAGE_LEN + 60];
     struct delivery_digests d;
     struct buf text = {0};
@@ -164,7 +164,7 @@ static void deliver(struct world *w, struct delivery_index *ix, const struct del
     char *bytes = read_file(w, name, &n);
     digests_of(bytes, n, &d);
     free(bytes);
-    delivery_plan_begin(&plan, a, &to);
+    assert_int_equal(delivery_plan_begin(&plan, a, &to, &e), 0);
     plan.file[0].size = n;
     plan.file[0].digests = d;
     delivery_manifest_put(&text, a, &d);

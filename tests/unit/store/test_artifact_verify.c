@@ -97,7 +97,7 @@ static void an_info_is_damaged(void **state)
     expect(w, "receipt %A: its .info declares other bytes", "");
     edit(w, "uploads/%A.info", "\"Size\":2097158", "\"Size\":2097157");
     edit(w, "uploads/%A.info", "file 1.bin", "fine 1.bin");
-    expect(w, "package %K: its plan contradicts the receipt %A", "");
+    expect(w, "package %K: its manifest contradicts the receipt", "");
     put(w, "uploads/%A.info", "{");
     expect(w, "receipt %A: the upload's .info is no JSON object", "");
     drop(w, "uploads/%A.info");

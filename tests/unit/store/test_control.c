@@ -88,7 +88,7 @@ static void test_project_names(void **state)
 static int try_artifacts(struct kit *k, struct slice name, struct slice sink,
                          struct slice directory)
 {
-    const struct artifact_destination d = {sink, directory};
+    const struct artifact_destination d = {.sink = sink, .directory = directory};
     struct order o = {.name = name, .title = SLICE(""), .artifacts = &d};
     int r = kit_do(k, create_project, &o);
     assert_true(r != 0 || control_committed(k->s, &k->e) == 0);

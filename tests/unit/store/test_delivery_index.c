@@ -70,7 +70,7 @@ static void plan_of(struct delivery_plan *p, const struct delivery_artifact *a)
 {
     struct artifact_sink to = {.sink = "directory", .directory = "/somewhere"};
 
-    delivery_plan_begin(p, a, &to);
+    done(delivery_plan_begin(p, a, &to, &e));
 }
 
 static void seal(const char *project, unsigned n, int64_t due_ms)
