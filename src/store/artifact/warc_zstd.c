@@ -4,7 +4,9 @@
  * (bits 7-6 size of the content's size, 5 single segment, 3 reserved, 2 checksum, 1-0 dictionary
  * id), window, dictionary id, content size. The descriptor says all that is asked of a head, so
  * five bytes are looked at before the library sees them; sizes, checksums, reserved block types and
- * the window are the library's to judge. Of a skippable frame eight bytes are looked at, and the
+ * the window are the library's to judge. It is given a whole head at once, and nothing else with
+ * it: version 1.5.4, once it has a part of a head, takes what follows for a whole frame if it looks
+ * like one. Of a skippable frame eight bytes are looked at, and the
  * rest is passed over.
  *
  * Invariants: a byte is given to the decoder once; at each end of a frame the decoder is new; a
@@ -26,8 +28,9 @@
 #define MAGIC_SKIP      UINT32_C(0x184d2a50) /* and the 15 after it */
 #define MAGIC_DICT      UINT32_C(0x184d2a5d) /* WARC-Zstd's dictionary */
 #define MAGIC_BYTES     4
-#define HEAD_BYTES      5 /* magic and descriptor */
-#define SKIP_HEAD_BYTES 8 /* magic and length */
+#define HEAD_BYTES      5  /* magic and descriptor */
+#define HEAD_BYTES_MAX  18 /* of a frame */
+#define SKIP_HEAD_BYTES 8  /* magic and length */
 
 enum warc_zstd_part { AT_HEAD, IN_FRAME, IN_SKIP };
 
@@ -36,7 +39,7 @@ struct warc_zstd {
     uint64_t offset; /* of the file, bytes taken */
     uint64_t frames; /* begun, skippable ones included */
     uint64_t skip_left;
-    unsigned char head[SKIP_HEAD_BYTES];
+    unsigned char head[HEAD_BYTES_MAX];
     size_t head_len;
     bool record_ended; /* in this frame */
     struct err failure;
@@ -111,10 +114,21 @@ static bool skippable(uint32_t magic)
 /* Bytes of the head that must be there before more can be said. */
 static size_t head_wanted(const struct warc_zstd *z)
 {
+    static const unsigned size_bytes[4] = {0, 2, 4, 8};
+
     if (z->head_len < MAGIC_BYTES) {
         return MAGIC_BYTES;
     }
-    return skippable(little(z->head)) ? SKIP_HEAD_BYTES : HEAD_BYTES;
+    if (skippable(little(z->head))) {
+        return SKIP_HEAD_BYTES;
+    }
+    if (z->head_len < HEAD_BYTES) {
+        return HEAD_BYTES;
+    }
+    unsigned d = z->head[MAGIC_BYTES];
+    bool single = (d & 0x20) != 0;
+    unsigned size = single && d >> 6 == 0 ? 1 : size_bytes[d >> 6];
+    return HEAD_BYTES + (single ? 0u : 1u) + size; /* no dictionary's id: judge_descriptor */
 }
 
 static int judge_magic(struct warc_zstd *z)
@@ -221,15 +235,11 @@ static int begin(struct warc_zstd *z)
         z->part = z->skip_left > 0 ? IN_SKIP : AT_HEAD;
         return 0;
     }
-    int r = judge_descriptor(z);
-    if (r < 0) {
-        return r;
-    }
     z->record_ended = false;
     z->part = IN_FRAME;
     z->offset -= len; /* decode counts them again */
-    r = decode(z, z->head, len, &used);
-    ensure(r < 0 || used == len); /* five bytes end no frame */
+    int r = decode(z, z->head, len, &used);
+    ensure(r < 0 || used == len); /* a head ends no frame */
     return r;
 }
 
@@ -247,6 +257,9 @@ static int take_head(struct warc_zstd *z, const unsigned char *p, size_t n, size
     }
     if (want == MAGIC_BYTES) {
         return judge_magic(z);
+    }
+    if (want == HEAD_BYTES) {
+        return judge_descriptor(z);
     }
     return begin(z);
 }
