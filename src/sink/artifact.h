@@ -39,6 +39,7 @@ struct artifact_endpoints {
     const char *archive_metadata; /* "https://archive.org" */
     uint64_t answer_ms;           /* wait for the answer after the last byte of a body */
     uint64_t stall_ms;            /* without a byte moved: the connection is dead */
+    const char *contact;          /* a URL of ours, for User-Agent; "": none */
 };
 
 struct artifact_job {
@@ -48,8 +49,11 @@ struct artifact_job {
     /* A JSON object, name -> array of strings, all templates expanded; "{}": none. */
     struct slice metadata;
     const char *credentials_file; /* opened by the adapter at each call, for reading; "": none */
-    const struct artifact_endpoints *endpoints;
-    const struct artifact_file *file;
+    const struct artifact_endpoints *endpoints; /* NULL: the adapter is none of those */
+    /* verify: how long ago the runner noted SENT; it decides how often is asked, and when somebody
+     * has to look at it. send: 0. */
+    uint64_t sent_ago_ms;
+    const struct artifact_file *file; /* the canary last: adapters that care send it first */
     unsigned file_count;
     void *piece; /* ARTIFACT_PIECE_BYTES for the adapter's use during the call */
     /* True when the process is to end: the adapter gives up between two pieces. */
