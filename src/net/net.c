@@ -20,7 +20,6 @@
 #include "net/net_internal.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -48,21 +47,11 @@ struct exchange {
     bool no_memory;
 };
 
-static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
-static bool curl_ready;
-
-static void curl_start(void)
-{
-    curl_ready = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
-}
-
 /* ---- opening ---- */
 
 int net_open(struct net **out, const struct net_target *target, struct err *e)
 {
-    int once = pthread_once(&curl_once, curl_start);
-    ensure(once == 0);
-    if (!curl_ready) {
+    if (!net_curl_ready()) {
         return err_set(e, ERR_NO_MEMORY, "libcurl does not start");
     }
     struct net *n = calloc(1, sizeof *n);

@@ -17,6 +17,8 @@ struct net {
     char detail[CURL_ERROR_SIZE];
 };
 
+/* Starts libcurl, once a process; false: it does not start. Any thread. */
+bool net_curl_ready(void);
 /* ERR_USAGE: not a URL that we take. ERR_NO_MEMORY. */
 int net_set_target(struct net *n, const struct net_target *target, struct err *e) MUST_CHECK;
 

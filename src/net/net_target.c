@@ -1,11 +1,28 @@
 /* net_target: whom a client talks to. Secrets and queries do not belong in the URL: the one is
  * refused, so that it cannot end up in logs and error texts, the other is part of the request. */
 #include <curl/curl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ensure.h"
 #include "net/net_internal.h"
+
+static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
+static bool curl_ready;
+
+static void curl_start(void)
+{
+    curl_ready = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
+}
+
+bool net_curl_ready(void)
+{
+    int once = pthread_once(&curl_once, curl_start);
+    ensure(once == 0);
+    return curl_ready;
+}
 
 static int part_is_absent(CURLU *u, CURLUPart part)
 {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sink/directory.h"
+#include "sink/internet_archive.h"
 
 static const struct artifact_adapter *const adapters[] = {
 #define X(name) &artifact_##name,

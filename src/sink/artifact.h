@@ -22,7 +22,7 @@
 #define ARTIFACT_WAY_OUT_MAX 200
 
 /* X(name): adapters; each is a `struct artifact_adapter artifact_NAME` in a file of its own. */
-#define ARTIFACT_ADAPTERS(X) X(directory)
+#define ARTIFACT_ADAPTERS(X) X(directory) X(internet_archive)
 
 struct artifact_file {
     const char *name; /* remote, below the identifier: one plain file name */
@@ -39,7 +39,7 @@ struct artifact_endpoints {
     const char *archive_metadata; /* "https://archive.org" */
     uint64_t answer_ms;           /* wait for the answer after the last byte of a body */
     uint64_t stall_ms;            /* without a byte moved: the connection is dead */
-    const char *contact;          /* a URL of ours, for User-Agent; "": none */
+    const char *user_agent;       /* name, version and where we can be reached */
 };
 
 struct artifact_job {
