@@ -6,6 +6,8 @@
  * text is. Answers: false or JSON_BAD. Nothing here stops the server or aborts. */
 #include "json/read.h"
 
+#include <string.h>
+
 #include "json/scan.h"
 
 enum json_type json_type_of(struct slice v)
@@ -257,4 +259,23 @@ size_t json_depth(struct slice v)
         (void)skip_container(at, end, &depth);
     }
     return depth;
+}
+
+bool json_member_text(struct slice object, struct slice name, char *out, size_t size)
+{
+    struct slice value, inner;
+    struct buf text = {0};
+    bool ok = json_member(object, name, &value) && json_string_raw(value, &inner) &&
+              json_string_len(inner) < size;
+
+    if (ok) {
+        json_unescape(inner, &text);
+        ok = !text.failed && (text.len == 0 || memchr(text.ptr, '\0', text.len) == NULL);
+    }
+    if (ok) {
+        memcpy(out, text.len > 0 ? text.ptr : "", text.len);
+        out[text.len] = '\0';
+    }
+    buf_free(&text);
+    return ok;
 }

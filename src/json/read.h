@@ -3,7 +3,7 @@
  *
  * Works on any valid JSON text, with or without white space. On invalid text it stays inside the
  * slice and answers JSON_BAD, false or a bad iterator somewhere, but it is no validator: that is
- * canon's work. Allocates nothing. */
+ * canon's work. Allocates nothing, but where that is said. */
 #ifndef JSON_READ_H
 #define JSON_READ_H
 
@@ -52,6 +52,9 @@ size_t json_string_len(struct slice inner);
  * (neither occurs in canonical text). \u0000 gives a NUL byte. The length above and the comparisons
  * below see the same text. */
 void json_unescape(struct slice inner, struct buf *out);
+/* A string member as C string, unescaped: false when it is absent, no string, holds a NUL, or does
+ * not fit with its end into size bytes. Allocates for the moment; without memory it is false too. */
+bool json_member_text(struct slice object, struct slice name, char *out, size_t size);
 /* Compares the unescaped text with plain bytes, without allocating. */
 bool json_string_is(struct slice inner, struct slice plain);
 /* Compares an unescaped text with a plain prefix. */
