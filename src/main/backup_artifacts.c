@@ -1,7 +1,8 @@
 /* backup: receipts, bytes, partial uploads, packages, beside whoever works on them.
  *
  * Order: delivery.sqlite, packages, receipts with what they rest on, then the uploads that had no
- * receipt (backup.c says why). Of a partial upload the saved state is copied first and then as many
+ * receipt (backup.c says why); proofs last: each is there before the bytes go for which it speaks,
+ * so that whatever was not found has its proof in the copy. Of a partial upload the saved state is copied first and then as many
  * bytes as that copy says: these were synced before it was saved, and stay. What is behind them was
  * promised to nobody. An upload that is accepted meanwhile is taken with its receipt; one that is
  * removed meanwhile is left out; one that contradicts itself is looked at again.
@@ -248,13 +249,13 @@ static int see_upload(struct walk *w, const char *name)
 
 static int make_folders(struct backup *b, bool *any, struct err *e)
 {
-    static const char *const folders[] = {"packages", "receipts", "uploads"};
+    static const char *const folders[] = {"packages", "proofs", "receipts", "uploads"};
     int r = 0;
     *any = true;
     for (size_t i = 0; i < sizeof folders / sizeof *folders && r == 0; i++) {
         r = backup_directory(b, folders[i], e);
         if (r == ERR_NOT_FOUND) {
-            *any = *any && i == 0; /* packages/ comes with the first delivery */
+            *any = *any && i < 2; /* these come with the first delivery */
             r = 0;
         }
     }
@@ -267,7 +268,10 @@ static int walk_all(struct walk *w)
     if (r == 0) {
         r = walk_folder(w, "receipts", see_receipt);
     }
-    return r == 0 ? walk_folder(w, "uploads", see_upload) : r;
+    if (r == 0) {
+        r = walk_folder(w, "uploads", see_upload);
+    }
+    return r == 0 ? walk_folder(w, "proofs", see_package) : r;
 }
 
 int backup_artifacts(struct backup *b, struct err *e)

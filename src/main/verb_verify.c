@@ -127,11 +127,12 @@ static void put_artifacts_json(struct buf *b, const struct artifact_report *a)
     buf_put_cstr(b, r->partial ? ",\"partial\":true" : ",\"partial\":false");
     buf_printf(b,
                ",\"absent\":%s,\"receipts\":%llu,\"bytes\":%llu,\"partial_uploads\":%llu,"
-               "\"gone_uploads\":%llu,\"packages\":%llu,\"deliveries\":%llu,\"remnants\":[",
+               "\"gone_uploads\":%llu,\"packages\":%llu,\"proofs\":%llu,"
+               "\"deliveries\":%llu,\"remnants\":[",
                r->absent ? "true" : "false", (unsigned long long)r->receipts,
                (unsigned long long)r->bytes, (unsigned long long)r->partial_uploads,
                (unsigned long long)r->gone_uploads, (unsigned long long)r->packages,
-               (unsigned long long)r->deliveries);
+               (unsigned long long)r->proofs, (unsigned long long)r->deliveries);
     buf_put_slice(b, buf_slice(&a->remnants));
     buf_put_cstr(b, "],\"violations\":[");
     buf_put_slice(b, buf_slice(&a->violations));
@@ -145,10 +146,11 @@ static void print_artifacts(const struct artifact_report *a)
         return;
     }
     output_printf("artifacts: %llu with receipts, %llu bytes read; %llu partial uploads, %llu "
-                  "refused ones; %llu packages, %llu deliveries\n",
+                  "refused ones; %llu packages, %llu proofs, %llu deliveries\n",
                   (unsigned long long)r->receipts, (unsigned long long)r->bytes,
                   (unsigned long long)r->partial_uploads, (unsigned long long)r->gone_uploads,
-                  (unsigned long long)r->packages, (unsigned long long)r->deliveries);
+                  (unsigned long long)r->packages, (unsigned long long)r->proofs,
+                  (unsigned long long)r->deliveries);
     if (a->remnants.len > 0) {
         output_printf("remnants: ");
         output_put(buf_slice(&a->remnants));

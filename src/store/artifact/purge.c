@@ -7,8 +7,8 @@
  *   5  packages/PACKAGE.manifest.jsonl, then .plan.json removed, packages/ synced
  *
  * Invariants: no byte goes before step 1 has found a synced proof; from step 2 on the artifact is
- * known by its receipt and its proof alone, as it will be at the end, so nobody can meet a file that
- * is being cut under its own name.
+ * known by its receipt and its proof alone, as it will be at the end, so nobody can meet a file
+ * that is being cut under its own name.
  *
  * If power fails, or the process is killed: names are where the last synced step left them, or
  * already further; the next call goes through all steps again and finds what is left. The plan goes

@@ -16,6 +16,7 @@
 
 #include "base/ensure.h"
 #include "os/os.h"
+#include "store/artifact/proof.h"
 #include "store/artifact/verify_parts.h"
 
 #define TEXT_MAX 600
@@ -163,6 +164,7 @@ static int set_paths(struct artifact_run *a)
     (void)snprintf(a->us.uploads, sizeof a->us.uploads, "%s/uploads", a->data);
     (void)snprintf(a->us.receipts, sizeof a->us.receipts, "%s/receipts", a->data);
     (void)snprintf(a->packages, sizeof a->packages, "%s/" DELIVERY_PACKAGES, a->data);
+    (void)snprintf(a->proofs, sizeof a->proofs, "%s/" PROOF_FOLDER, a->data);
     int uploads = artifact_stat(a, a->us.uploads, &st);
     int receipts = uploads < 0 ? uploads : artifact_stat(a, a->us.receipts, &st);
     a->out->absent = uploads == 0 && receipts == 0;
@@ -176,6 +178,9 @@ int artifact_verify(const char *data, const struct artifact_verify_hooks *hooks,
     memset(out, 0, sizeof *out);
     int r = set_paths(&a);
     if (r == 0) {
+        r = artifact_check_proofs(&a);
+    }
+    if (r == 0) {
         r = artifact_check_receipts(&a);
     }
     if (r == 0) {
@@ -188,6 +193,7 @@ int artifact_verify(const char *data, const struct artifact_verify_hooks *hooks,
     if (r == 0) {
         r = artifact_check_delivery(&a);
     }
+    artifact_forget_proofs(&a);
     if (r == 0) {
         tell_the_rest(&a);
     }

@@ -1,11 +1,11 @@
 /* verify: the artifact door's files checked, read-only, beside a server and a deliverer or without.
  *
  * Every receipt is well-formed and its own; the bytes it answers for are there, and their BLAKE3,
- * read from the device, is the receipt's, or, where the bytes are not here any more, delivery says
- * that they were verified at their destination. An upload that is not complete holds at least the
- * bytes that were promised. Plans and manifests agree with the receipts. delivery.sqlite passes
- * SQLite's check and contradicts neither itself nor the files. Names that a crash may leave are
- * remnants, no violations. */
+ * read from the device, is the receipt's, or, where the bytes are not here any more, a proof, or
+ * delivery, says that they were verified at their destination. Proofs agree with the receipts. An
+ * upload that is not complete holds at least the bytes that were promised. Plans and manifests
+ * agree with the receipts. delivery.sqlite passes SQLite's check and contradicts neither itself nor
+ * the files. Names that a crash may leave are remnants, no violations. */
 #ifndef STORE_ARTIFACT_VERIFY_H
 #define STORE_ARTIFACT_VERIFY_H
 
@@ -31,6 +31,7 @@ struct artifact_verify_result {
     uint64_t receipts, bytes; /* bytes: of artifacts, read and hashed */
     uint64_t partial_uploads, gone_uploads;
     uint64_t packages;   /* with a plan */
+    uint64_t proofs;     /* of packages whose bytes are, or may be, gone */
     uint64_t deliveries; /* rows of delivery.sqlite that say where an artifact goes */
     uint64_t remnants, violations;
 };

@@ -15,6 +15,7 @@
 
 #include "os/os.h"
 #include "store/artifact/delivery_schema.h"
+#include "store/artifact/proof.h"
 #include "store/artifact/verify_parts.h"
 #include "store/verify_internal.h"
 
@@ -144,6 +145,14 @@ static int see_artifact(struct verify_run *v, const char *const column[3])
     return 0;
 }
 
+static bool has_proof(const struct artifact_run *a, const char *package_id)
+{
+    char path[UPLOADS_PATH_MAX + DELIVERY_PACKAGE_LEN + 40];
+    struct os_stat st;
+    (void)snprintf(path, sizeof path, "%s/%s" PROOF_TAIL, a->proofs, package_id);
+    return os_stat(path, &st) == 0;
+}
+
 /* sealed package id, plan, nothing */
 static int see_sealed(struct verify_run *v, const char *const column[3])
 {
@@ -158,6 +167,9 @@ static int see_sealed(struct verify_run *v, const char *const column[3])
         struct buf text;
         struct err e = {0};
         int r = artifact_read_sidecar(a->packages, column[0], tails[i], &text, &e);
+        if (r == ERR_NOT_FOUND && has_proof(a, column[0])) {
+            continue; /* it was purged, or is being purged */
+        }
         if (r == ERR_NOT_FOUND) {
             verify_tell(v, VERIFY_KIND_DELIVERY,
                         "package %s is sealed, but " DELIVERY_PACKAGES "/%s%s is missing",

@@ -18,6 +18,7 @@
 
 #include "base/hash.h"
 #include "os/os.h"
+#include "store/artifact/purge.h"
 #include "store/artifact/verify_parts.h"
 
 #define LOOKS 3 /* at a partial upload that contradicts itself */
@@ -52,6 +53,31 @@ static void tell_bytes(struct artifact_run *a, const char *id, const char *what)
     if (still_there(a, id)) {
         artifact_tell(a, ARTIFACT_KIND_BYTES, "receipt %s: %s", id, what);
     }
+}
+
+/* 1: the bytes may be gone, the far side was proven to have them; 0; or an error. */
+static int may_be_gone(struct artifact_run *a, const char *id)
+{
+    return artifact_is_verified(a, id) ? 1 : artifact_has_proof(a, id);
+}
+
+/* Bytes that were taken away while they were read are not wrong. */
+static int taken_away(struct artifact_run *a, const char *id)
+{
+    char path[UPLOADS_PATH_MAX];
+    struct os_stat st;
+    upload_path(&a->us, path, id, "");
+    int r = artifact_stat(a, path, &st);
+    return r == 0 ? may_be_gone(a, id) : r < 0 ? r : 0;
+}
+
+static int tell_open_bytes(struct artifact_run *a, const char *id, const char *what)
+{
+    int r = taken_away(a, id);
+    if (r == 0) {
+        tell_bytes(a, id, what);
+    }
+    return r < 0 ? r : 0;
 }
 
 /* Reads all of it, a piece at a time, so that progress can be shown. */
@@ -91,8 +117,7 @@ static int check_open_bytes(struct artifact_run *a, const struct receipt *receip
     } else if (st.size != receipt->size_bytes) {
         (void)snprintf(text, sizeof text, "its file has %llu bytes, not %llu",
                        (unsigned long long)st.size, (unsigned long long)receipt->size_bytes);
-        tell_bytes(a, receipt->object_id, text);
-        return 0;
+        return tell_open_bytes(a, receipt->object_id, text);
     } else {
         r = hash_file(a, fd, st.size, hex, &e);
     }
@@ -101,11 +126,11 @@ static int check_open_bytes(struct artifact_run *a, const struct receipt *receip
     }
     if (r != 0) {
         (void)snprintf(text, sizeof text, "its bytes cannot be read: %.300s", e.text);
-        tell_bytes(a, receipt->object_id, text);
+        return tell_open_bytes(a, receipt->object_id, text);
     } else if (strcmp(hex, receipt->checksum) != 0) {
         (void)snprintf(text, sizeof text, "its bytes have the BLAKE3 %s, not %s", hex,
                        receipt->checksum);
-        tell_bytes(a, receipt->object_id, text);
+        return tell_open_bytes(a, receipt->object_id, text);
     }
     return 0;
 }
@@ -116,9 +141,9 @@ static int check_info(struct artifact_run *a, const struct receipt *receipt)
     struct err e = {0};
     int r = artifact_read_info(&a->us, receipt->object_id, &info, &e);
     if (r == ERR_NOT_FOUND || r == ERR_CORRUPT) {
-        tell_bytes(a, receipt->object_id,
-                   r == ERR_CORRUPT ? e.text : "its .info is missing, so it cannot be delivered");
-        return 0;
+        return tell_open_bytes(
+            a, receipt->object_id,
+            r == ERR_CORRUPT ? e.text : "its .info is missing, so it cannot be delivered");
     }
     if (r != 0) {
         return err_set(a->e, r, "%s", e.text);
@@ -135,13 +160,14 @@ static int check_bytes(struct artifact_run *a, const struct receipt *receipt)
     upload_path(&a->us, path, receipt->object_id, "");
     int fd = os_open(path, O_RDONLY, 0);
     if (fd == -ENOENT) {
-        if (!artifact_is_verified(a, receipt->object_id)) {
+        int proven = may_be_gone(a, receipt->object_id);
+        if (proven == 0) {
             tell_bytes(a, receipt->object_id,
                        a->delivery_unread
                            ? "its bytes are not here, and " DELIVERY_FILE " cannot be asked"
                            : "its bytes are not here, and were never verified at a destination");
         }
-        return 0;
+        return proven < 0 ? proven : 0;
     }
     if (fd < 0) {
         return err_os(a->e, fd, "open", path);
@@ -320,11 +346,22 @@ static int see_upload(struct artifact_run *a, const char *name)
         }
         return r < 0 ? r : 0;
     }
-    artifact_remnant(a, "uploads", name);
+    if (strcmp(name, strrchr(PURGE_FOLDER, '/') + 1) != 0) {
+        artifact_remnant(a, "uploads", name);
+    }
+    return 0;
+}
+
+static int see_purged(struct artifact_run *a, const char *name)
+{
+    artifact_remnant(a, PURGE_FOLDER, name);
     return 0;
 }
 
 int artifact_check_uploads(struct artifact_run *a)
 {
-    return artifact_list(a, a->us.uploads, see_upload);
+    char path[UPLOADS_PATH_MAX + sizeof PURGE_FOLDER];
+    int r = artifact_list(a, a->us.uploads, see_upload);
+    (void)snprintf(path, sizeof path, "%s/" PURGE_FOLDER, a->data);
+    return r == 0 ? artifact_list(a, path, see_purged) : r;
 }

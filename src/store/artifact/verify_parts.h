@@ -14,7 +14,8 @@
     X(RECEIPT, "receipts")         \
     X(BYTES, "bytes of artifacts") \
     X(UPLOAD, "partial uploads")   \
-    X(PACKAGE, "packages")
+    X(PACKAGE, "packages")         \
+    X(PROOF, "proofs")
 
 enum artifact_kind {
 #define X(sym, name) ARTIFACT_KIND_##sym,
@@ -24,6 +25,12 @@ enum artifact_kind {
 };
 
 #define ARTIFACT_TOLD_MAX 100
+#define ARTIFACT_ID_BYTES (UPLOAD_ID_LEN / 2)
+
+struct artifact_ids {
+    uint8_t (*id)[ARTIFACT_ID_BYTES]; /* in order */
+    size_t count, room;
+};
 
 struct sqlite3;
 struct artifact_run {
@@ -33,7 +40,10 @@ struct artifact_run {
     const char *data;
     struct uploads us; /* its two paths only */
     char packages[UPLOADS_PATH_MAX];
-    uint64_t total; /* bytes to read */
+    char proofs[UPLOADS_PATH_MAX];
+    struct artifact_ids proven; /* artifacts for which a proof speaks */
+    unsigned proofs_again;      /* how often the folder was read once more */
+    uint64_t total;             /* bytes to read */
     uint64_t kinds[ARTIFACT_KIND_COUNT];
     /* to ask what was verified; opened at the first question */
     struct sqlite3 *delivery;
@@ -64,11 +74,16 @@ int artifact_read_sidecar(const char *packages, const char *package_id, const ch
                           struct buf *out, struct err *e) MUST_CHECK;
 
 /* ---- the parts: 0 also with violations ---- */
+/* First: receipts ask for what it finds. */
+int artifact_check_proofs(struct artifact_run *a) MUST_CHECK;
 int artifact_check_receipts(struct artifact_run *a) MUST_CHECK;
 int artifact_check_uploads(struct artifact_run *a) MUST_CHECK;
 int artifact_check_packages(struct artifact_run *a) MUST_CHECK;
 int artifact_check_delivery(struct artifact_run *a) MUST_CHECK;
 /* delivery.sqlite says that the artifact was verified at its destination. */
 bool artifact_is_verified(struct artifact_run *a, const char *id);
+/* 1: a proof speaks for the artifact, 0, or ERR_. */
+int artifact_has_proof(struct artifact_run *a, const char *id) MUST_CHECK;
+void artifact_forget_proofs(struct artifact_run *a);
 
 #endif

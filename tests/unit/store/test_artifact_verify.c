@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include "store/artifact/purge.h"
 #include "tests/lib/faults.h"
 
 static void nothing_is_wrong(void **state)
@@ -344,6 +345,115 @@ static void calls_fail(void **state)
     faults_uninstall();
 }
 
+/* ---- proofs ---- */
+
+/* A proof for the delivered artifact, as the deliverer makes it. */
+static void prove(struct world *w)
+{
+    static struct proof proof;
+    struct receipt receipt;
+    struct err e = {0};
+    char name[200];
+    size_t n;
+    memset(&proof, 0, sizeof proof);
+    snprintf(name, sizeof name, "receipts/%s.json", w->a);
+    char *json = read_file(w, name, &n);
+    assert_int_equal(receipt_parse(slice_of(json, n), &receipt, &e), 0);
+    free(json);
+    artifact_of(&receipt, 1, &proof.artifact);
+    snprintf(name, sizeof name, "packages/%s.plan.json", w->package);
+    char *plan = read_file(w, name, &n);
+    assert_int_equal(delivery_plan_parse(slice_of(plan, n), &proof.plan, &e), 0);
+    free(plan);
+    proof.sent_at = 1002;
+    proof.verified_at = 1003;
+    assert_int_equal(proof_folder(w->dir, &e), 0);
+    assert_int_equal(proof_write(w->dir, &proof, &e), 0);
+}
+
+static void proofs_speak(void **state)
+{
+    static struct delivery_plan plan;
+    static atomic_bool stop;
+    struct world *w = *state;
+    struct err e = {0};
+    char name[200];
+    size_t n;
+    prove(w);
+    expect(w, "", "");
+    assert_int_equal(w->result.proofs, 1);
+    snprintf(name, sizeof name, "packages/%s.plan.json", w->package);
+    char *text = read_file(w, name, &n);
+    assert_int_equal(delivery_plan_parse(slice_of(text, n), &plan, &e), 0);
+    free(text);
+    assert_int_equal(purge_folder(w->dir, &e), 0);
+    assert_int_equal(purge_package(w->dir, &plan, &stop, NULL, &e), 0);
+    expect(w, "", "");
+    assert_int_equal(w->result.bytes, SIZE_B);
+    assert_int_equal(w->result.packages, 0);
+    /* Without the database too. */
+    drop(w, DELIVERY_FILE);
+    drop(w, DELIVERY_FILE "-wal");
+    drop(w, DELIVERY_FILE "-shm");
+    expect(w, "", "");
+    put(w, "uploads/.purge/%A", "what is left");
+    expect(w, "", PURGE_FOLDER "/%A");
+    drop(w, "uploads/.purge/%A");
+    flip(w, "proofs/%K.json", 30);
+    expect(w,
+           "proof %K: *\n"
+           "receipt %A: its bytes are not here, and were never verified at a destination",
+           "");
+    drop(w, "proofs/%K.json");
+    expect(w, "receipt %A: its bytes are not here, and were never verified at a destination", "");
+}
+
+static void proofs_are_damaged(void **state)
+{
+    struct world *w = *state;
+    prove(w);
+    put(w, "proofs/.part-%K.json", "");
+    expect(w, "", "proofs/.part-%K.json");
+    drop(w, "proofs/.part-%K.json");
+    move(w, "proofs/%K.json", "proofs/%L.json");
+    expect(w, "proof %L: it is the proof of another package", "");
+    move(w, "proofs/%L.json", "proofs/%K.json");
+    cut(w, "proofs/%K.json", 100);
+    expect(w, "proof %K: it is no proof of this program", "");
+    drop(w, "proofs/%K.json");
+    prove(w);
+    /* The proof says another time of acceptance than the receipt. */
+    edit(w, "receipts/%A.json", "\"accepted_at\":1", "\"accepted_at\":2");
+    verify(w);
+    assert_non_null(strstr(w->told, "contradicts the receipt"));
+    drop(w, "receipts/%A.json");
+    verify(w);
+    assert_non_null(strstr(w->told, ": there is no receipt "));
+}
+
+static void proofs_cannot_be_read(void **state)
+{
+    struct world *w = *state;
+    prove(w);
+    faults_install(NULL);
+    faults_count_only(OS_CALL_close, "/proofs");
+    assert_int_equal(verify(w), 0);
+    uint64_t closes = faults_count();
+    faults_count_only(OS_CALL_ANY, "/proofs");
+    faults_reset();
+    assert_int_equal(verify(w), 0);
+    uint64_t calls = faults_count();
+    uint64_t failed = 0;
+    assert_true(calls >= closes + 3); /* list, open, read */
+    for (uint64_t i = 1; i <= calls; i++) {
+        faults_reset();
+        faults_arm(i, EIO, false, FAULT_ERROR);
+        failed += verify(w) == ERR_IO;
+    }
+    assert_int_equal(failed, calls - closes);
+    faults_uninstall();
+}
+
 /* ---- a device that has other bytes than the cache shows ---- */
 
 static struct os_table device;
@@ -399,6 +509,9 @@ int main(void)
         cmocka_unit_test(rows_contradict),
         WITH_WORLD(beside_a_deliverer),
         WITH_WORLD(calls_fail),
+        WITH_WORLD(proofs_speak),
+        WITH_WORLD(proofs_are_damaged),
+        WITH_WORLD(proofs_cannot_be_read),
         WITH_WORLD(the_device_is_asked),
     };
     log_set_level(LOG_ERROR);
