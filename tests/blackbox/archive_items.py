@@ -1,6 +1,7 @@
 """What the fake Internet Archive keeps and knows: accounts, items, files that are staged before they show, headers that become
 metadata, its rations, and the words of its refusals. fake_archive.py speaks HTTP for it.
 """
+import base64
 import binascii
 import dataclasses
 import hashlib
@@ -149,6 +150,7 @@ class Item:
         self.dark = False
         self.others = 0      # tasks queued that are none of the test's
         self.bucket_ration = 150
+        self.shown = False   # once something of it has
         self.ready = True    # False: made by a multipart upload, and not there yet
 
     @property
@@ -206,7 +208,8 @@ class Item:
             return {"is_dark": True, "metadata": {"identifier": self.identifier}, "server": "ia1", "uniq": 1}
         entries = [f.entry() for f in self.files.values()]
         entries += [f.entry(wrong=True) for f in self.staged if f.shows_wrong()]
-        if not entries:
+        self.shown = self.shown or bool(entries)
+        if not self.shown:
             return {}
         meta = repr(sorted(self.metadata.items())).encode()
         name = f"{self.identifier}_meta.xml"
@@ -298,6 +301,6 @@ def md5_matches(sent, md5_hex):
     if re.fullmatch(r"[0-9a-fA-F]{32}", sent):
         return sent.lower() == md5_hex
     try:
-        return binascii.a2b_base64(sent.encode()) == bytes.fromhex(md5_hex)
+        return base64.b64decode(sent, validate=True) == bytes.fromhex(md5_hex)
     except (binascii.Error, ValueError):
         raise Refused("InvalidArgument", "Content-MD5 is neither hex nor base64") from None

@@ -264,6 +264,7 @@ class FakeArchive:
     def item(self, identifier, owner="them@example.org", files=(), **metadata):
         """Makes an item as if it had been there always; files: (key, bytes)."""
         item = Item(identifier, owner, metadata)
+        item.shown = True
         for key, data in files:
             item.files[key] = File(key, data, owner)
         with self.lock:
