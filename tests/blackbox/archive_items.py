@@ -55,8 +55,8 @@ REASONS = {
     "simulated": "simulated error",
     "unknown": "the moon is in the wrong house",
 }
-OWNER = "item {item} is owned by someone else: you lack sufficient privileges to write to it"
-COLLECTION = "You lack sufficient privileges to write to those collections: {collections}"
+OWNER = "You lack sufficient privileges to write to this item."
+COLLECTION = "You lack sufficient privileges to write to those collections"
 TOO_BIG = "the total of {total} bytes would exceed the limit of an item"
 DARK = "item {item} is dark"
 

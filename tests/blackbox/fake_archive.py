@@ -607,7 +607,7 @@ class FakeArchive:
         if item is None:
             raise Refused("NoSuchBucket", request.item)
         if item.owner != account.user:
-            raise Refused("AccessDenied", OWNER.format(item=request.item))
+            raise Refused("AccessDenied", OWNER)
         keep, cascade = (request.get(f"x-archive-{word}") == "1" for word in ("keep-old-version", "cascade-delete"))
         if not item.remove(request.key, keep, cascade):
             raise Refused("NoSuchKey", request.key)
@@ -745,7 +745,7 @@ class FakeArchive:
             if item.dark:
                 raise Refused("AccessDenied", DARK.format(item=request.item))
             if item.owner != account.user:
-                raise Refused("AccessDenied", OWNER.format(item=request.item))
+                raise Refused("AccessDenied", OWNER)
         if any(fnmatch.fnmatchcase(request.item, pattern) for pattern in self.spam):
             raise Refused("SlowDown", REASONS["spam"].format(item=request.item, user=account.user))
         for each in self.items.values():
@@ -762,7 +762,7 @@ class FakeArchive:
             asked = asked if isinstance(asked, list) else [asked]
             plan["rights"] = [c for c in asked if c not in account.collections]
         if plan["rights"] and not self.late_collections:
-            raise Refused("AccessDenied", COLLECTION.format(collections=", ".join(plan["rights"])))
+            raise Refused("AccessDenied", COLLECTION)
 
     def finish(self, request, body, plan):
         if request.kind == "ITEM":
@@ -794,7 +794,7 @@ class FakeArchive:
         if sent is not None and not md5_matches(sent, md5):
             raise Refused("BadDigest", f"{sent} was announced, {md5} came")
         if plan["rights"]:
-            raise Refused("AccessDenied", COLLECTION.format(collections=", ".join(plan["rights"])))
+            raise Refused("AccessDenied", COLLECTION)
         item = self.items.get(request.item)
         if item is None:
             item = self.items[request.item] = Item(request.item, account.user, plan["meta"])
