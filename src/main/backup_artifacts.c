@@ -2,10 +2,11 @@
  *
  * Order: delivery.sqlite, packages, receipts with what they rest on, then the uploads that had no
  * receipt (backup.c says why); proofs last: each is there before the bytes go for which it speaks,
- * so that whatever was not found has its proof in the copy. Of a partial upload the saved state is copied first and then as many
- * bytes as that copy says: these were synced before it was saved, and stay. What is behind them was
- * promised to nobody. An upload that is accepted meanwhile is taken with its receipt; one that is
- * removed meanwhile is left out; one that contradicts itself is looked at again.
+ * so that whatever was not found has its proof in the copy. Of a partial upload the saved state is
+ * copied first and then as many bytes as that copy says: these were synced before it was saved, and
+ * stay. What is behind them was promised to nobody. An upload that is accepted meanwhile is taken
+ * with its receipt; one that is removed meanwhile is left out; one that contradicts itself is
+ * looked at again.
  *
  * Without a saved state (somebody deleted it) all bytes are taken, as the server would read them
  * again. Of a refused upload only the refusal is taken. Temporary names are not: they are of steps
