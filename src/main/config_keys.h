@@ -110,6 +110,17 @@
       "http(s) URL that receipts name, for ever; empty: http://LISTEN on loopback")                \
     X(PUBLIC_URL, public_url, TEXT, "", 0, 1000, "public-url", "TALLYMAN_PUBLIC_URL",              \
       "http(s) URL before the path of Location; empty: the path alone")                            \
+    X(ARCHIVE_S3_URL, archive_s3_url, TEXT, "https://s3.us.archive.org", 1, 1000,                  \
+      "archive-s3-url", "TALLYMAN_ARCHIVE_S3_URL",                                                 \
+      "where files for the Internet Archive go; plain http to loopback only")                      \
+    X(ARCHIVE_METADATA_URL, archive_metadata_url, TEXT, "https://archive.org", 1, 1000,            \
+      "archive-metadata-url", "TALLYMAN_ARCHIVE_METADATA_URL",                                     \
+      "where is asked what has arrived there; the same")                                           \
+    X(ARCHIVE_ANSWER_MS, archive_answer_ms, MS, "30min", 100, 86400000, "archive-answer-ms",       \
+      "TALLYMAN_ARCHIVE_ANSWER_MS",                                                                \
+      "wait for the Archive's answer after the last byte; visibility is asked for in its 180th")   \
+    X(ARCHIVE_STALL_MS, archive_stall_ms, MS, "900s", 100, 86400000, "archive-stall-ms",           \
+      "TALLYMAN_ARCHIVE_STALL_MS", "silence after which an upload to the Archive is given up")     \
     X(DELIVER, deliver, FLAG, "on", 0, 0, "deliver", "TALLYMAN_DELIVER",                           \
       "on, off: run the process that delivers artifacts")                                          \
     X(SANDBOX, sandbox, FLAG, "on", 0, 0, "sandbox", "TALLYMAN_SANDBOX",                           \

@@ -8,6 +8,7 @@
 #include "base/ensure.h"
 #include "main/args.h"
 #include "main/config_internal.h"
+#include "net/transfer.h"
 #include "json/write.h"
 
 struct suffix {
@@ -180,13 +181,18 @@ static int set_text(struct config *c, enum config_key k, const char *text, struc
                        "address in brackets)",
                        text);
     }
-    if ((k == CONFIG_ISSUER || k == CONFIG_PUBLIC_URL) && len > 0) {
-        int r = check_url(text, k == CONFIG_PUBLIC_URL, e);
+    bool archive = k == CONFIG_ARCHIVE_S3_URL || k == CONFIG_ARCHIVE_METADATA_URL;
+    bool bare = archive || k == CONFIG_PUBLIC_URL;
+    if ((k == CONFIG_ISSUER || bare) && len > 0) {
+        int r = check_url(text, bare, e);
         if (r != 0) {
             return r;
         }
     }
-    while (k == CONFIG_PUBLIC_URL && len > 0 && text[len - 1] == '/') {
+    if (archive && !transfer_is_https(text) && !transfer_is_loopback(text)) {
+        return err_set(e, ERR_USAGE, "must begin with https:// (http:// to this machine only)");
+    }
+    while (bare && len > 0 && text[len - 1] == '/') {
         len--; /* paths that are put behind it begin with one */
     }
     char *copy = strndup(text, len);

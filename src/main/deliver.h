@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "sink/artifact.h"
 
 #define DELIVER_BACKOFF_MS     60000u   /* after the first failure; doubled with each further one */
 #define DELIVER_BACKOFF_MS_MAX 3600000u /* at most */
@@ -19,6 +20,7 @@ struct deliver_options {
     const char *data;
     int parent_fd;       /* -1: none; else its end is the end of this process (main/child.h) */
     uint64_t backoff_ms; /* of the first failure; at least 1 */
+    struct artifact_endpoints endpoints;
 };
 
 /* Runs until SIGTERM, SIGINT, SIGHUP or the parent's end: 0. ERR_LOCKED: another one is at work.

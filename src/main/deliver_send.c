@@ -54,6 +54,7 @@ static void sending_begin(struct sending *s, struct deliver *d)
                                    .identifier = p->identifier,
                                    .metadata = slice_cstr(p->metadata),
                                    .credentials_file = p->to.credentials_file,
+                                   .endpoints = &d->options->endpoints,
                                    .file = s->file,
                                    .file_count = DELIVERY_FILES_MAX,
                                    .piece = d->piece,

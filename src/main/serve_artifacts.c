@@ -56,28 +56,48 @@ int artifacts_open(struct artifacts *a, const struct config *c, struct store *st
     return artifact_new(&options, store, &a->door, e);
 }
 
+/* One more word of the vector, NULL behind. execve's vector is not const; it is not written to. */
+static void add_word(struct artifacts *a, const char *word)
+{
+    ensure(a->args + 1 < ARTIFACTS_ARGS_MAX);
+    a->argv[a->args++] = (char *)(uintptr_t)word;
+    a->argv[a->args] = NULL;
+}
+
+static void add_option(struct artifacts *a, const char *name, const char *value)
+{
+    add_word(a, name);
+    add_word(a, value);
+}
+
 /* Path and vector of `tallyman deliver`. */
 static int make_command(struct artifacts *a, struct err *e)
 {
-    static char name[] = "tallyman";
-    static char verb[] = "deliver";
-    static char data[] = "--data";
-    static char parent[] = "--parent-fd";
-    static char parent_fd[] = "3";
-    static char bare[] = "--no-sandbox";
-    static_assert(CHILD_PARENT_FD == 3, "parent_fd says so");
+    const struct config *c = a->config;
+    static_assert(CHILD_PARENT_FD == 3, "the vector says so");
     int r = os_program(a->program, sizeof a->program);
     if (r != 0) {
         return err_os(e, r, "find the program", "/proc/self/exe");
     }
-    a->argv[0] = name;
-    a->argv[1] = verb;
-    a->argv[2] = data;
-    a->argv[3] = (char *)(uintptr_t)a->config->data; /* execve's vector is not const; it is not
-                                                        written to */
-    a->argv[4] = parent;
-    a->argv[5] = parent_fd;
-    a->argv[6] = a->config->sandbox ? NULL : bare;
+    (void)snprintf(a->answer_ms, sizeof a->answer_ms, "%llu",
+                   (unsigned long long)c->archive_answer_ms);
+    (void)snprintf(a->stall_ms, sizeof a->stall_ms, "%llu",
+                   (unsigned long long)c->archive_stall_ms);
+    a->args = 0;
+    add_word(a, "tallyman");
+    add_word(a, "deliver");
+    add_option(a, "--data", c->data);
+    add_option(a, "--parent-fd", "3");
+    add_option(a, "--archive-s3-url", c->archive_s3_url);
+    add_option(a, "--archive-metadata-url", c->archive_metadata_url);
+    add_option(a, "--archive-answer-ms", a->answer_ms);
+    add_option(a, "--archive-stall-ms", a->stall_ms);
+    if (c->public_url[0] != '\0' || c->issuer[0] != '\0') {
+        add_option(a, "--contact", c->public_url[0] != '\0' ? c->public_url : c->issuer);
+    }
+    if (!c->sandbox) {
+        add_word(a, "--no-sandbox");
+    }
     return 0;
 }
 

@@ -14,7 +14,8 @@
 
 #define ARTIFACTS_PATH_MAX   4300
 #define ARTIFACTS_ISSUER_MAX 513
-#define ARTIFACTS_ARGS_MAX   8
+#define ARTIFACTS_ARGS_MAX   24
+#define ARTIFACTS_NUMBER_MAX 24
 
 struct artifacts {
     const struct config *config;
@@ -24,7 +25,9 @@ struct artifacts {
     struct child child;
     char issuer[ARTIFACTS_ISSUER_MAX];
     char program[ARTIFACTS_PATH_MAX];
+    char answer_ms[ARTIFACTS_NUMBER_MAX], stall_ms[ARTIFACTS_NUMBER_MAX];
     char *argv[ARTIFACTS_ARGS_MAX];
+    unsigned args;
 };
 
 /* Opens the door's folders. c is borrowed for the life of a; store may be NULL and come later

@@ -11,7 +11,7 @@
 #include "base/err.h"
 
 #define SPAWNER_COMMANDS_MAX 4u
-#define SPAWNER_ARGS_MAX     11u
+#define SPAWNER_ARGS_MAX     24u
 
 struct spawner_command {
     char *path;

@@ -1,7 +1,9 @@
 /* tallyman deliver: brings accepted artifacts to their destinations (main/deliver.h). `serve`
  * starts and supervises one; it also runs alone, on a data directory whose server has --no-deliver.
  */
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "main/args.h"
@@ -10,10 +12,15 @@
 #include "main/deliver.h"
 #include "main/output.h"
 #include "main/verbs.h"
+#include "main/version.h"
+#include "net/transfer.h"
 #include "os/os.h"
 #include "os/sandbox.h"
 
 #define ENV_BACKOFF "TALLYMAN_DELIVERY_BACKOFF_MS"
+#define AGENT_MAX   1200
+#define PORT_DNS    53
+#define PORT_HTTPS  443
 
 /* For tests only: the pause after the first failure, in milliseconds. */
 static bool backoff_read(uint64_t *out)
@@ -23,30 +30,35 @@ static bool backoff_read(uint64_t *out)
     return text == NULL || (args_u64(text, out) && *out > 0 && *out <= DELIVER_BACKOFF_MS_MAX);
 }
 
-/* Destinations are directories anywhere, named while this runs, so files stay writable. What goes:
- * starting programs, TCP, devices, pipes and links, and the calls that nothing here makes. */
-static void confine(void)
+/* Destinations are directories anywhere, named while this runs, so files stay writable; and the
+ * Internet Archive, which sends us on to other hosts of its own, at the port of https. One that is
+ * said to be on this machine (a stand-in) may send us to any port. What goes: starting programs,
+ * other TCP, devices, pipes and links, and the calls that nothing here makes. */
+static void confine(const struct artifact_endpoints *to)
 {
-    struct sandbox s = {.name = "deliver"};
+    struct sandbox s = {.name = "deliver", .inet = true};
     struct sandbox_state state;
 
     sandbox_need(&s, "/", SANDBOX_READ | SANDBOX_WRITE);
     sandbox_allow_libraries(&s);
+    s.connect_any =
+        transfer_is_loopback(to->archive_s3) || transfer_is_loopback(to->archive_metadata);
+    s.connect[s.connects++] = PORT_DNS; /* long answers of a resolver come by TCP */
+    s.connect[s.connects++] = PORT_HTTPS;
+    s.connect[s.connects++] = net_url_port(to->archive_s3);
+    s.connect[s.connects++] = net_url_port(to->archive_metadata);
     sandbox_enter(&s, &state);
 }
 
-static int run(const char *data, uint64_t parent_fd, bool bare)
+static int run(struct deliver_options *options, bool bare)
 {
-    struct deliver_options options = {.data = data,
-                                      .parent_fd = parent_fd == UINT64_MAX ? -1 : (int)parent_fd,
-                                      .backoff_ms = DELIVER_BACKOFF_MS};
     struct err e = {0};
 
-    if (!backoff_read(&options.backoff_ms)) {
+    if (!backoff_read(&options->backoff_ms)) {
         output_error("deliver", "the value of %s is no number of milliseconds", ENV_BACKOFF);
         return EXIT_USAGE;
     }
-    if (restore_check(data, &e) != 0) {
+    if (restore_check(options->data, &e) != 0) {
         output_error("deliver", "%s", e.text);
         return EXIT_FAILED;
     }
@@ -54,25 +66,54 @@ static int run(const char *data, uint64_t parent_fd, bool bare)
         log_line(LOG_WARN, "deliver", "the priority could not be lowered");
     }
     if (!bare) {
-        confine();
+        confine(&options->endpoints);
     }
-    if (deliver_run(&options, &e) != 0) {
+    if (deliver_run(options, &e) != 0) {
         output_error("deliver", "%s", e.text);
         return EXIT_FAILED;
     }
     return EXIT_DONE;
 }
 
+/* "tallyman/0.1.0 (+https://example.org)"; a contact that no header can hold is left out. */
+static void make_agent(char out[AGENT_MAX], const char *contact)
+{
+    bool fits = contact[0] != '\0' && strlen(contact) < AGENT_MAX - 64;
+
+    for (const char *p = contact; *p != '\0'; p++) {
+        fits = fits && *p > ' ' && *p <= '~';
+    }
+    (void)snprintf(out, AGENT_MAX, "tallyman/%s%s%s%s", version_number(), fits ? " (+" : "",
+                   fits ? contact : "", fits ? ")" : "");
+}
+
+static bool is_endpoint(const char *url)
+{
+    size_t n = strlen(url);
+
+    return n > 0 && url[n - 1] != '/' && strpbrk(url, " ?#") == NULL &&
+           (transfer_is_https(url) || transfer_is_loopback(url));
+}
+
 int verb_deliver(int argc, char **argv)
 {
-    const char *data = config_default_data();
+    char agent[AGENT_MAX];
+    const char *contact = "";
+    struct deliver_options o = {.data = config_default_data(),
+                                .parent_fd = -1,
+                                .backoff_ms = DELIVER_BACKOFF_MS,
+                                .endpoints = {.archive_s3 = "https://s3.us.archive.org",
+                                              .archive_metadata = "https://archive.org",
+                                              .answer_ms = 1800000,
+                                              .stall_ms = 900000,
+                                              .user_agent = agent}};
     uint64_t parent_fd = UINT64_MAX;
     bool bare = false;
     int code = EXIT_DONE;
     const struct arg_option options[] = {
         {.name = "data",
          .type = ARG_TEXT,
-         .target = &data,
+         .target = &o.data,
          .value = "DIR",
          .help = "the data directory"},
         {.name = "parent-fd",
@@ -82,6 +123,35 @@ int verb_deliver(int argc, char **argv)
          .help = "end when this inherited descriptor does (set by serve)",
          .min = 3,
          .max = 1023},
+        {.name = "archive-s3-url",
+         .type = ARG_TEXT,
+         .target = &o.endpoints.archive_s3,
+         .value = "URL",
+         .help = "where files for the Internet Archive go; plain http to loopback only"},
+        {.name = "archive-metadata-url",
+         .type = ARG_TEXT,
+         .target = &o.endpoints.archive_metadata,
+         .value = "URL",
+         .help = "where is asked what has arrived there"},
+        {.name = "archive-answer-ms",
+         .type = ARG_U64,
+         .target = &o.endpoints.answer_ms,
+         .value = "N",
+         .help = "wait for the Archive's answer after the last byte",
+         .min = 100,
+         .max = 86400000},
+        {.name = "archive-stall-ms",
+         .type = ARG_U64,
+         .target = &o.endpoints.stall_ms,
+         .value = "N",
+         .help = "silence after which an upload to the Archive is given up",
+         .min = 100,
+         .max = 86400000},
+        {.name = "contact",
+         .type = ARG_TEXT,
+         .target = &contact,
+         .value = "URL",
+         .help = "where the Archive's people can reach us, for User-Agent"},
         {.name = "no-sandbox",
          .type = ARG_SWITCH,
          .target = &bare,
@@ -100,5 +170,12 @@ int verb_deliver(int argc, char **argv)
     if (!args_begin(&verb, argc, argv, &args, &code)) {
         return code;
     }
-    return output_close("deliver", run(data, parent_fd, bare));
+    if (!is_endpoint(o.endpoints.archive_s3) || !is_endpoint(o.endpoints.archive_metadata)) {
+        output_error("deliver", "the Archive's URLs must be https://HOST, or http:// to this "
+                                "machine, without a query and a slash at the end");
+        return EXIT_USAGE;
+    }
+    o.parent_fd = parent_fd == UINT64_MAX ? -1 : (int)parent_fd;
+    make_agent(agent, contact);
+    return output_close("deliver", run(&o, bare));
 }

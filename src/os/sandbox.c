@@ -193,7 +193,7 @@ static int add_ports(const struct sandbox *s, int rules)
     for (size_t i = 0; i < s->binds && r == 0; i++) {
         r = os_landlock_port(rules, s->bind[i], NET_BIND);
     }
-    for (size_t i = 0; i < s->connects && r == 0; i++) {
+    for (size_t i = 0; i < s->connects && r == 0 && !s->connect_any; i++) {
         r = os_landlock_port(rules, s->connect[i], NET_CONNECT);
     }
     return r;
@@ -214,7 +214,8 @@ static void enter_landlock(const struct sandbox *s, struct sandbox_state *state)
     }
     files |= abi >= 3 ? FS_TRUNCATE : 0;
     files |= abi >= 5 ? FS_IOCTL_DEV : 0;
-    net |= abi >= 4 ? NET_BIND | NET_CONNECT : 0;
+    net |= abi >= 4 ? NET_BIND : 0;
+    net |= abi >= 4 && !s->connect_any ? NET_CONNECT : 0;
     scopes |= abi >= 6 ? SCOPE_ABSTRACT : 0;
     scopes |= abi >= 6 && !s->signals ? SCOPE_SIGNAL : 0;
     rules = os_landlock_create(files, net, scopes);
