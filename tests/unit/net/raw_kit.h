@@ -38,7 +38,7 @@ struct raw {
     char url[64];
     pthread_t thread;
     atomic_bool stop;
-    atomic_uint connections;
+    atomic_uint connections, ended;
     struct raw_connection connection[RAW_CONNECTIONS_MAX];
     void (*script)(void *ctx, struct raw_connection *c);
     void *ctx;
@@ -139,6 +139,7 @@ static inline void *raw_serve(void *arg)
     c->raw->script(c->raw->ctx, c);
     close(c->fd);
     buf_free(&c->in);
+    atomic_fetch_add(&c->raw->ended, 1);
     return NULL;
 }
 
@@ -168,15 +169,26 @@ static inline void raw_start(struct raw *r)
 {
     struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof in;
+    int small = 65536; /* what is not read does not vanish into buffers */
     r->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    (void)setsockopt(r->listener, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
     assert_int_equal(bind(r->listener, (struct sockaddr *)&in, len), 0);
     assert_int_equal(getsockname(r->listener, (struct sockaddr *)&in, &len), 0);
     r->port = ntohs(in.sin_port);
     (void)snprintf(r->url, sizeof r->url, "http://127.0.0.1:%u", r->port);
     atomic_store(&r->stop, false);
     atomic_store(&r->connections, 0);
+    atomic_store(&r->ended, 0);
     assert_int_equal(listen(r->listener, 64), 0);
     assert_int_equal(pthread_create(&r->thread, NULL, raw_main, r), 0);
+}
+
+/* Waits until all connections that were accepted have ended. */
+static inline void raw_settle(struct raw *r)
+{
+    while (atomic_load(&r->ended) < atomic_load(&r->connections)) {
+        usleep(1000);
+    }
 }
 
 static inline void raw_stop(struct raw *r)
