@@ -22,6 +22,19 @@
 #define PORT_DNS    53
 #define PORT_HTTPS  443
 
+/* What the command line says. */
+static char agent[AGENT_MAX];
+static const char *contact = "";
+static uint64_t parent_fd = UINT64_MAX;
+static bool bare;
+static struct deliver_options given = {.parent_fd = -1,
+                                       .backoff_ms = DELIVER_BACKOFF_MS,
+                                       .endpoints = {.archive_s3 = "https://s3.us.archive.org",
+                                                     .archive_metadata = "https://archive.org",
+                                                     .answer_ms = 1800000,
+                                                     .stall_ms = 900000,
+                                                     .user_agent = agent}};
+
 /* For tests only: the pause after the first failure, in milliseconds. */
 static bool backoff_read(uint64_t *out)
 {
@@ -50,15 +63,15 @@ static void confine(const struct artifact_endpoints *to)
     sandbox_enter(&s, &state);
 }
 
-static int run(struct deliver_options *options, bool bare)
+static int run(void)
 {
     struct err e = {0};
 
-    if (!backoff_read(&options->backoff_ms)) {
+    if (!backoff_read(&given.backoff_ms)) {
         output_error("deliver", "the value of %s is no number of milliseconds", ENV_BACKOFF);
         return EXIT_USAGE;
     }
-    if (restore_check(options->data, &e) != 0) {
+    if (restore_check(given.data, &e) != 0) {
         output_error("deliver", "%s", e.text);
         return EXIT_FAILED;
     }
@@ -66,9 +79,9 @@ static int run(struct deliver_options *options, bool bare)
         log_line(LOG_WARN, "deliver", "the priority could not be lowered");
     }
     if (!bare) {
-        confine(&options->endpoints);
+        confine(&given.endpoints);
     }
-    if (deliver_run(options, &e) != 0) {
+    if (deliver_run(&given, &e) != 0) {
         output_error("deliver", "%s", e.text);
         return EXIT_FAILED;
     }
@@ -76,14 +89,14 @@ static int run(struct deliver_options *options, bool bare)
 }
 
 /* "tallyman/0.1.0 (+https://example.org)"; a contact that no header can hold is left out. */
-static void make_agent(char out[AGENT_MAX], const char *contact)
+static void make_agent(void)
 {
     bool fits = contact[0] != '\0' && strlen(contact) < AGENT_MAX - 64;
 
     for (const char *p = contact; *p != '\0'; p++) {
         fits = fits && *p > ' ' && *p <= '~';
     }
-    (void)snprintf(out, AGENT_MAX, "tallyman/%s%s%s%s", version_number(), fits ? " (+" : "",
+    (void)snprintf(agent, sizeof agent, "tallyman/%s%s%s%s", version_number(), fits ? " (+" : "",
                    fits ? contact : "", fits ? ")" : "");
 }
 
@@ -95,68 +108,57 @@ static bool is_endpoint(const char *url)
            (transfer_is_https(url) || transfer_is_loopback(url));
 }
 
+static const struct arg_option options[] = {
+    {.name = "data",
+     .type = ARG_TEXT,
+     .target = &given.data,
+     .value = "DIR",
+     .help = "the data directory"},
+    {.name = "parent-fd",
+     .type = ARG_U64,
+     .target = &parent_fd,
+     .value = "N",
+     .help = "end when this inherited descriptor does (set by serve)",
+     .min = 3,
+     .max = 1023},
+    {.name = "archive-s3-url",
+     .type = ARG_TEXT,
+     .target = &given.endpoints.archive_s3,
+     .value = "URL",
+     .help = "where files for the Internet Archive go; plain http to loopback only"},
+    {.name = "archive-metadata-url",
+     .type = ARG_TEXT,
+     .target = &given.endpoints.archive_metadata,
+     .value = "URL",
+     .help = "where is asked what has arrived there"},
+    {.name = "archive-answer-ms",
+     .type = ARG_U64,
+     .target = &given.endpoints.answer_ms,
+     .value = "N",
+     .help = "wait for the Archive's answer after the last byte",
+     .min = 100,
+     .max = 86400000},
+    {.name = "archive-stall-ms",
+     .type = ARG_U64,
+     .target = &given.endpoints.stall_ms,
+     .value = "N",
+     .help = "silence after which an upload to the Archive is given up",
+     .min = 100,
+     .max = 86400000},
+    {.name = "contact",
+     .type = ARG_TEXT,
+     .target = &contact,
+     .value = "URL",
+     .help = "where the Archive's people can reach us, for User-Agent"},
+    {.name = "no-sandbox",
+     .type = ARG_SWITCH,
+     .target = &bare,
+     .help = "keep the rights that are not needed (set by serve as its own setting says)"},
+};
+
 int verb_deliver(int argc, char **argv)
 {
-    char agent[AGENT_MAX];
-    const char *contact = "";
-    struct deliver_options o = {.data = config_default_data(),
-                                .parent_fd = -1,
-                                .backoff_ms = DELIVER_BACKOFF_MS,
-                                .endpoints = {.archive_s3 = "https://s3.us.archive.org",
-                                              .archive_metadata = "https://archive.org",
-                                              .answer_ms = 1800000,
-                                              .stall_ms = 900000,
-                                              .user_agent = agent}};
-    uint64_t parent_fd = UINT64_MAX;
-    bool bare = false;
     int code = EXIT_DONE;
-    const struct arg_option options[] = {
-        {.name = "data",
-         .type = ARG_TEXT,
-         .target = &o.data,
-         .value = "DIR",
-         .help = "the data directory"},
-        {.name = "parent-fd",
-         .type = ARG_U64,
-         .target = &parent_fd,
-         .value = "N",
-         .help = "end when this inherited descriptor does (set by serve)",
-         .min = 3,
-         .max = 1023},
-        {.name = "archive-s3-url",
-         .type = ARG_TEXT,
-         .target = &o.endpoints.archive_s3,
-         .value = "URL",
-         .help = "where files for the Internet Archive go; plain http to loopback only"},
-        {.name = "archive-metadata-url",
-         .type = ARG_TEXT,
-         .target = &o.endpoints.archive_metadata,
-         .value = "URL",
-         .help = "where is asked what has arrived there"},
-        {.name = "archive-answer-ms",
-         .type = ARG_U64,
-         .target = &o.endpoints.answer_ms,
-         .value = "N",
-         .help = "wait for the Archive's answer after the last byte",
-         .min = 100,
-         .max = 86400000},
-        {.name = "archive-stall-ms",
-         .type = ARG_U64,
-         .target = &o.endpoints.stall_ms,
-         .value = "N",
-         .help = "silence after which an upload to the Archive is given up",
-         .min = 100,
-         .max = 86400000},
-        {.name = "contact",
-         .type = ARG_TEXT,
-         .target = &contact,
-         .value = "URL",
-         .help = "where the Archive's people can reach us, for User-Agent"},
-        {.name = "no-sandbox",
-         .type = ARG_SWITCH,
-         .target = &bare,
-         .help = "keep the rights that are not needed (set by serve as its own setting says)"},
-    };
     const struct arg_verb verb = {
         .name = "deliver",
         .operands = "",
@@ -167,15 +169,17 @@ int verb_deliver(int argc, char **argv)
         .option_count = sizeof options / sizeof *options};
     struct args args;
 
+    given.data = config_default_data();
     if (!args_begin(&verb, argc, argv, &args, &code)) {
         return code;
     }
-    if (!is_endpoint(o.endpoints.archive_s3) || !is_endpoint(o.endpoints.archive_metadata)) {
+    if (!is_endpoint(given.endpoints.archive_s3) ||
+        !is_endpoint(given.endpoints.archive_metadata)) {
         output_error("deliver", "the Archive's URLs must be https://HOST, or http:// to this "
                                 "machine, without a query and a slash at the end");
         return EXIT_USAGE;
     }
-    o.parent_fd = parent_fd == UINT64_MAX ? -1 : (int)parent_fd;
-    make_agent(agent, contact);
-    return output_close("deliver", run(&o, bare));
+    given.parent_fd = parent_fd == UINT64_MAX ? -1 : (int)parent_fd;
+    make_agent();
+    return output_close("deliver", run());
 }

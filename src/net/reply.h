@@ -1,7 +1,7 @@
 /* reply: an HTTP/1 answer as it comes in, in pieces of any size. Pure: no connection is touched.
  *
- * Bounded: REPLY_HEAD_MAX of head lines, body_max of body. What is known of an answer that is cut or
- * too long stays readable: a status says much without its body. */
+ * Bounded: REPLY_HEAD_MAX of head lines, body_max of body. What is known of an answer that is cut
+ * or too long stays readable: a status says much without its body. */
 #ifndef NET_REPLY_H
 #define NET_REPLY_H
 

@@ -1,9 +1,9 @@
 /* transfer: the conversation, on a connection that libcurl made (CURLOPT_CONNECT_ONLY).
  *
  * libcurl's own uploads give up at the first failed write and throw the connection away, and with
- * it the far side's reason, which is often in the socket already. Here, each turn reads first; after
- * a failed write only reading goes on, for a while; and a final status that comes early ends the
- * writing. Then: an answer is what is believed, whatever became of the bytes.
+ * it the far side's reason, which is often in the socket already. Here, each turn reads first;
+ * after a failed write only reading goes on, for a while; and a final status that comes early ends
+ * the writing. Then: an answer is what is believed, whatever became of the bytes.
  *
  * Times: connecting; the wait for 100 Continue, after which the body is sent anyway; silence while
  * bytes are to be moved (stall); the wait for the status after the last byte; and one bound for

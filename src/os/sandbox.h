@@ -42,8 +42,8 @@ struct sandbox {
         connect[SANDBOX_PORTS_MAX]; /* TCP; 0 in bind: any free port */
     size_t binds, connects;
     bool connect_any; /* TCP to any port: connect says nothing */
-    bool signals; /* it sends signals to processes outside */
-    bool inet;    /* it uses sockets of IPv4 and IPv6 */
+    bool signals;     /* it sends signals to processes outside */
+    bool inet;        /* it uses sockets of IPv4 and IPv6 */
 };
 
 struct sandbox_state {

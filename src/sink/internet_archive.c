@@ -30,10 +30,6 @@
 #include "base/log.h"
 #include "sink/internet_archive_internal.h"
 
-#define W_PLAN                                                                                 \
-    "correct the project's identifier, remote name or metadata; packages keep what they were " \
-    "built with"
-
 /* ---- what needs no far side ---- */
 
 static bool plan_is_possible(struct archive *a)
@@ -48,7 +44,7 @@ static bool plan_is_possible(struct archive *a)
         a->total_bytes += job->file[i].size;
     }
     if (fault != NULL) {
-        return archive_say(a, ARTIFACT_PARKED, ARTIFACT_THIS, 0, W_PLAN, "%s", fault);
+        return archive_say(a, ARTIFACT_PARKED, ARTIFACT_THIS, 0, ARCHIVE_WAY_OUT_PLAN, "%s", fault);
     }
     if (a->total_bytes > ARCHIVE_ITEM_BYTES) {
         return archive_say(a, ARTIFACT_PARKED, ARTIFACT_THIS, 0,
@@ -57,7 +53,8 @@ static bool plan_is_possible(struct archive *a)
     }
     r = archive_meta_headers(job->metadata, &a->meta, &e);
     if (r == ERR_USAGE) {
-        return archive_say(a, ARTIFACT_PARKED, ARTIFACT_THIS, 0, W_PLAN, "%s", e.text);
+        return archive_say(a, ARTIFACT_PARKED, ARTIFACT_THIS, 0, ARCHIVE_WAY_OUT_PLAN, "%s",
+                           e.text);
     }
     return r == 0 || archive_say(a, ARTIFACT_RETRY, ARTIFACT_THIS, 0, "", "%s", e.text);
 }

@@ -2,8 +2,9 @@
  *
  * The Archive sends a PUT elsewhere (307) more often than others do, and the keys travel with it: a
  * redirect is followed only over https to archive.org and below it, or, where the endpoint itself
- * is of this machine (tests), to this machine; at most ARCHIVE_HOPS times; and is logged, as scheme,
- * host and port. The request is the same at each place, its body is read again from the start. */
+ * is of this machine (tests), to this machine; at most ARCHIVE_HOPS times; and is logged, as
+ * scheme, host and port. The request is the same at each place, its body is read again from the
+ * start. */
 #include <stdio.h>
 
 #include "base/log.h"

@@ -19,6 +19,10 @@
 
 #define MINUTE_MS UINT64_C(60000)
 
+#define ARCHIVE_WAY_OUT_PLAN                                                                   \
+    "correct the project's identifier, remote name or metadata; packages keep what they were " \
+    "built with"
+
 struct archive_keys {
     char access[ARCHIVE_KEY_MAX + 1];
     char secret[ARCHIVE_KEY_MAX + 1];

@@ -1,6 +1,6 @@
-/* internet_archive_keys: the key file. Two lines: the access key, the secret. Blanks around them and
- * CRs are not part of them, nor are empty lines at the end; anything else is refused, because a key
- * that is read wrongly looks like a revoked one, and stops everything that is sent with it.
+/* internet_archive_keys: the key file. Two lines: the access key, the secret. Blanks around them
+ * and CRs are not part of them, nor are empty lines at the end; anything else is refused, because a
+ * key that is read wrongly looks like a revoked one, and stops everything that is sent with it.
  *
  * The keys never leave the process but in the Archive's requests: no text of ours has them. */
 #include <errno.h>

@@ -25,10 +25,8 @@ enum does {
 
 #define W_SPAM \
     "write to info@archive.org with the whole text; when they have answered: tallyman park retry"
-#define W_KEYS "check the two lines of the key file against https://archive.org/account/s3.php"
-#define W_PLAN                                                                       \
-    "correct the project's identifier, remote name or metadata; packages keep what " \
-    "they were built with"
+#define W_KEYS  "check the two lines of the key file against https://archive.org/account/s3.php"
+#define W_PLAN  ARCHIVE_WAY_OUT_PLAN
 #define W_RIGHT "get the right to add to the collection, or set another for the project"
 #define W_SIZE  "send what is left to another item: an identifier with the date or object in it"
 #define W_BUG   "a fault of tallyman or of a proxy between: report the text"
