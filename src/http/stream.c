@@ -118,19 +118,19 @@ static void submit(struct http_request *req)
     ensure(http_server_submit(req->server, &req->job, 0));
 }
 
-/* A live read came back: the next one that waits is due. */
+/* A live read came back: the next ones that wait are due. One without memory for its piece is passed
+ * over, else nobody would come back for those behind it. */
 static void submit_next(struct http_server *s)
 {
-    struct http_request *req = TAILQ_FIRST(&s->live);
+    struct http_request *req;
 
-    if (req == NULL || s->live_reads >= s->config.limits.workers) {
-        return;
-    }
-    TAILQ_REMOVE(&s->live, req, live_link);
-    req->queued = false;
-    submit(req);
-    if (req->out.failed) {
-        http_conn_set_dirty(req->conn);
+    while ((req = TAILQ_FIRST(&s->live)) != NULL && s->live_reads < s->config.limits.workers) {
+        TAILQ_REMOVE(&s->live, req, live_link);
+        req->queued = false;
+        submit(req);
+        if (req->out.failed) {
+            http_conn_set_dirty(req->conn);
+        }
     }
 }
 

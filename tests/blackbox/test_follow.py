@@ -239,6 +239,7 @@ def test_L26_no_gap_and_no_double_from_the_files_to_the_ring(make_server):
     append(server, "before", *[event(i) for i in range(1000)])
     load = Load(server, size=400)
     failures, done = [], []
+    over = threading.Event()  # not load.stop: until its last answers are here, more is to come
 
     def run(index, seed):
         mine = random.Random(seed)
@@ -246,14 +247,14 @@ def test_L26_no_gap_and_no_double_from_the_files_to_the_ring(make_server):
         filters = [{}, {}, {"source": "s0"}, {"source": "s1"}, {"record_key": "k3"}][index % 5]
         try:
             while True:
-                ended = load.stop.is_set()
+                ended = over.is_set()
                 f = Follower(server, sse=index % 2 == 1, limit=mine.choice([1, 7, 100, 100000]), unix=mine.random() < 0.5,
                              **filters, **({"after": cursor} if cursor else {}))
                 if ended:
                     f.until_caught_up()
                 else:
                     want = mine.randrange(400)
-                    f.until(lambda x: len(x.events) >= want or load.stop.is_set() and x.caught_up)
+                    f.until(lambda x: len(x.events) >= want or over.is_set() and x.caught_up)
                 assert all(a["event_id"] < b["event_id"] for a, b in zip(events[-1:], f.events))
                 events += f.events
                 cursor = f.cursor
@@ -268,7 +269,9 @@ def test_L26_no_gap_and_no_double_from_the_files_to_the_ring(make_server):
     for thread in threads:
         thread.start()
     time.sleep(3)
+    wait(lambda: len(load.ranges) > 200, 60)
     last = load.end()
+    over.set()
     append(server, "wake", event(1), source="s0")  # whoever waits sees that it is over
     append(server, "wake", event(3), source="s1")
     for thread in threads:
