@@ -5,9 +5,6 @@
 #include <openssl/crypto.h>
 #include <openssl/md5.h>
 #include <openssl/sha.h>
-#if defined(__x86_64__)
-#include <nmmintrin.h>
-#endif
 
 #include "base/ensure.h"
 
@@ -76,88 +73,6 @@ void md5_end(struct md5 *h, uint8_t out[MD5_LEN])
 {
     int ok = MD5_Final(out, (MD5_CTX *)(void *)h->state);
     ensure(ok == 1);
-}
-
-static uint32_t crc32c_table(uint32_t crc, const unsigned char *p, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        crc ^= p[i];
-        for (int k = 0; k < 8; k++) {
-            crc = (crc >> 1) ^ (0x82f63b78u & (0u - (crc & 1u)));
-        }
-    }
-    return crc;
-}
-
-#if defined(__x86_64__)
-__attribute__((target("sse4.2"))) static uint32_t crc32c_hw(uint32_t crc, const unsigned char *p,
-                                                            size_t n)
-{
-    uint64_t c = crc;
-    while (n >= 8) {
-        uint64_t word;
-        memcpy(&word, p, 8);
-        c = _mm_crc32_u64(c, word);
-        p += 8;
-        n -= 8;
-    }
-    uint32_t c32 = (uint32_t)c;
-    while (n > 0) {
-        c32 = _mm_crc32_u8(c32, *p);
-        p++;
-        n--;
-    }
-    return c32;
-}
-#endif
-
-uint32_t crc32c(uint32_t crc, const void *p, size_t n)
-{
-    crc = ~crc;
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("sse4.2")) {
-        return ~crc32c_hw(crc, p, n);
-    }
-#endif
-    return ~crc32c_table(crc, p, n);
-}
-
-void hex_encode(char *out, const void *p, size_t n)
-{
-    static const char digits[] = "0123456789abcdef";
-    const unsigned char *b = p;
-    for (size_t i = 0; i < n; i++) {
-        out[2 * i] = digits[b[i] >> 4];
-        out[2 * i + 1] = digits[b[i] & 15];
-    }
-}
-
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9') {
-        return c - '0';
-    }
-    if (c >= 'a' && c <= 'f') {
-        return c - 'a' + 10;
-    }
-    return -1;
-}
-
-bool hex_decode(void *out, struct slice hex, size_t n)
-{
-    unsigned char *b = out;
-    if (hex.len != 2 * n) {
-        return false;
-    }
-    for (size_t i = 0; i < n; i++) {
-        int hi = hex_value(hex.ptr[2 * i]);
-        int lo = hex_value(hex.ptr[2 * i + 1]);
-        if (hi < 0 || lo < 0) {
-            return false;
-        }
-        b[i] = (unsigned char)(hi << 4 | lo);
-    }
-    return true;
 }
 
 bool equal_constant_time(struct slice a, struct slice b)

@@ -46,11 +46,15 @@ void md5_end(struct md5 *h, uint8_t out[MD5_LEN]);
 /* CRC32C (Castagnoli), init and final inversion inside: crc32c(0, "123456789") = 0xe3069283. Pass
  * the previous result to go on. */
 uint32_t crc32c(uint32_t crc, const void *p, size_t n);
+/* The same without the processor's instructions for it. */
+uint32_t crc32c_portable(uint32_t crc, const void *p, size_t n);
 
 /* Lower-case hexadecimal; out holds 2 * n characters, no NUL. */
 void hex_encode(char *out, const void *p, size_t n);
 /* Exactly 2 * n lower-case hexadecimal digits, else false. */
 bool hex_decode(void *out, struct slice hex, size_t n);
+/* Lower-case hexadecimal digits and nothing else. */
+bool hex_is(struct slice text);
 
 /* Equality in time that depends on the lengths only. */
 bool equal_constant_time(struct slice a, struct slice b);

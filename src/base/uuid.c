@@ -22,11 +22,13 @@ bool uuid7_parse(struct slice s, struct uuid *u)
         s.ptr[23] != '-') {
         return false;
     }
-    if (!hex_decode(u->byte, slice_of(s.ptr, 8), 4) ||
-        !hex_decode(u->byte + 4, slice_of(s.ptr + 9, 4), 2) ||
-        !hex_decode(u->byte + 6, slice_of(s.ptr + 14, 4), 2) ||
-        !hex_decode(u->byte + 8, slice_of(s.ptr + 19, 4), 2) ||
-        !hex_decode(u->byte + 10, slice_of(s.ptr + 24, 12), 6)) {
+    char digits[2 * sizeof u->byte];
+    memcpy(digits, s.ptr, 8);
+    memcpy(digits + 8, s.ptr + 9, 4);
+    memcpy(digits + 12, s.ptr + 14, 4);
+    memcpy(digits + 16, s.ptr + 19, 4);
+    memcpy(digits + 20, s.ptr + 24, 12);
+    if (!hex_decode(u->byte, slice_of(digits, sizeof digits), sizeof u->byte)) {
         return false;
     }
     return (u->byte[6] >> 4) == 7 && (u->byte[8] >> 6) == 2;

@@ -129,8 +129,7 @@ static bool take_fixed(struct cut *c, size_t n, struct slice *out)
 
 static bool take_hex(struct cut *c, struct slice *out)
 {
-    uint8_t raw[SHA256_LEN];
-    return take_fixed(c, SHA256_HEX_LEN, out) && hex_decode(raw, *out, SHA256_LEN);
+    return take_fixed(c, SHA256_HEX_LEN, out) && hex_is(*out);
 }
 
 /* A JSON string with its quotes: from the quote to the next quote that is not escaped. */

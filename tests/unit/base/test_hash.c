@@ -135,6 +135,60 @@ static void test_crc32c_parts(void **state)
     }
 }
 
+/* Sizes about the lanes that are computed at once, from every alignment, on from any checksum. */
+static void test_crc32c_large(void **state)
+{
+    (void)state;
+    enum { BYTES = 10000 };
+    static unsigned char data[BYTES + 8];
+    static const size_t sizes[] = {3071, 3072, 3073, 3079, 3080, 6143, 6144, 6157, 9216, BYTES};
+    uint32_t x = 1;
+    for (size_t i = 0; i < sizeof data; i++) {
+        x = x * 1664525u + 1013904223u;
+        data[i] = (unsigned char)(x >> 24);
+    }
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        size_t n = sizes[i];
+        for (size_t start = 0; start < 8; start++) {
+            uint32_t whole = slow_crc32c(data + start, n);
+            assert_int_equal(crc32c(0, data + start, n), whole);
+            assert_int_equal(crc32c_portable(0, data + start, n), whole);
+            uint32_t part = crc32c_portable(0, data + start, 17);
+            assert_int_equal(crc32c(part, data + start + 17, n - 17), whole);
+            part = crc32c(0, data + start, n - 17);
+            assert_int_equal(crc32c_portable(part, data + start + n - 17, 17), whole);
+        }
+    }
+}
+
+static bool is_digit_of_hex(unsigned c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+}
+
+/* Every byte value at every place of texts of many lengths. */
+static void test_hex_is(void **state)
+{
+    (void)state;
+    char text[67];
+    for (size_t n = 0; n <= sizeof text; n++) {
+        memset(text, 'f', sizeof text);
+        assert_true(hex_is(slice_of(text, n)));
+        for (size_t at = 0; at < n; at++) {
+            for (unsigned c = 0; c < 256; c++) {
+                unsigned char back[sizeof text / 2];
+                text[at] = (char)c;
+                assert_int_equal(hex_is(slice_of(text, n)), is_digit_of_hex(c));
+                if (n % 2 == 0) {
+                    assert_int_equal(hex_decode(back, slice_of(text, n), n / 2),
+                                     is_digit_of_hex(c));
+                }
+            }
+            text[at] = '0';
+        }
+    }
+}
+
 static void test_hex(void **state)
 {
     (void)state;
@@ -169,9 +223,10 @@ static void test_equal_constant_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sha256), cmocka_unit_test(test_archive_hashes),
-        cmocka_unit_test(test_crc32c), cmocka_unit_test(test_crc32c_parts),
-        cmocka_unit_test(test_hex),    cmocka_unit_test(test_equal_constant_time),
+        cmocka_unit_test(test_sha256),       cmocka_unit_test(test_archive_hashes),
+        cmocka_unit_test(test_crc32c),       cmocka_unit_test(test_crc32c_parts),
+        cmocka_unit_test(test_crc32c_large), cmocka_unit_test(test_hex_is),
+        cmocka_unit_test(test_hex),          cmocka_unit_test(test_equal_constant_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
