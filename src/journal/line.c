@@ -108,7 +108,8 @@ struct cut {
     const char *p, *end;
 };
 
-static bool take(struct cut *c, struct slice lit)
+/* Inlined, so that the comparison with a text of known length is no call. */
+__attribute__((always_inline)) static inline bool take(struct cut *c, struct slice lit)
 {
     if ((size_t)(c->end - c->p) < lit.len || memcmp(c->p, lit.ptr, lit.len) != 0) {
         return false;
@@ -269,10 +270,13 @@ struct chain_event line_envelope(const struct line *l)
 
 void line_put_event(struct buf *out, const struct line *l)
 {
-    if (!buf_reserve(out, 1 + l->replay_head.len + l->replay_rest.len)) {
+    size_t n = line_event_bytes(l);
+    if (!buf_reserve(out, n)) {
         return;
     }
-    buf_put_char(out, '{');
-    buf_put_slice(out, l->replay_head);
-    buf_put_slice(out, l->replay_rest);
+    char *p = out->ptr + out->len;
+    *p++ = '{';
+    p = put(p, l->replay_head);
+    (void)put(p, l->replay_rest);
+    out->len += n;
 }

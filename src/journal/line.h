@@ -54,8 +54,13 @@ bool line_parse(struct slice text, struct line *l);
 bool line_parse_head(struct slice text, struct line *l);
 /* What event_hash covers. Borrows from l. */
 struct chain_event line_envelope(const struct line *l);
-/* Appends the event as replayed: no framing members, no LF. */
+/* Appends the event as replayed: no framing members, no LF. line_event_bytes is how long it is. */
 void line_put_event(struct buf *out, const struct line *l);
+
+static inline size_t line_event_bytes(const struct line *l)
+{
+    return 1 + l->replay_head.len + l->replay_rest.len;
+}
 
 /* The text between the quotes of a canonical string. */
 static inline struct slice line_inner(struct slice string)

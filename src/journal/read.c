@@ -117,24 +117,34 @@ static int corrupt(const struct journal_reader *r, uint64_t offset, struct err *
                       r->generation, (unsigned long long)offset);
 }
 
+/* A whole line is at window position `next`; *len is its length with LF. */
+static bool has_line(const struct journal_reader *r, size_t *len)
+{
+    size_t have = r->window.len - r->next;
+    const char *p = r->window.ptr + r->next;
+    const char *lf = have > 0 ? memchr(p, '\n', have) : NULL;
+    if (lf == NULL) {
+        return false;
+    }
+    *len = (size_t)(lf - p) + 1;
+    return true;
+}
+
 /* Puts at least one whole line at window position `next`, of the held generation up to limit. 1:
  * *len is its length with LF; 0: at the limit. */
 static int fill_line(struct journal_reader *r, uint64_t limit, size_t *len, struct err *e)
 {
     for (;;) {
-        size_t have = r->window.len - r->next;
-        const char *p = r->window.ptr + r->next;
-        const char *lf = have > 0 ? memchr(p, '\n', have) : NULL;
-        if (lf != NULL) {
-            *len = (size_t)(lf - p) + 1;
+        if (has_line(r, len)) {
             return 1;
         }
+        size_t have = r->window.len - r->next;
         uint64_t at = r->window_offset + r->window.len;
         if (at >= limit) { /* above it: damage was found there meanwhile */
             return have == 0 && at == limit ? 0 : corrupt(r, r->window_offset + r->next, e);
         }
         if (r->next > 0) {
-            memmove(r->window.ptr, p, have);
+            memmove(r->window.ptr, r->window.ptr + r->next, have);
             r->window.len = have;
             r->window_offset += r->next;
             r->next = 0;
@@ -194,7 +204,8 @@ static int next_line(struct journal_reader *r, struct line *l, size_t *len, stru
         if (code != 0) {
             return code;
         }
-        code = fill_line(r, generation_limit(r, r->held), len, e);
+        /* Where it ends is only asked when the window does: that takes the writer's lock. */
+        code = has_line(r, len) ? 1 : fill_line(r, generation_limit(r, r->held), len, e);
         if (code < 0) {
             return code;
         }

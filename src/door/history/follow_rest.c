@@ -100,7 +100,7 @@ int64_t follow_read_rest(struct follower *f, char *p, size_t cap)
     if (r == 1 && uuid_cmp(&l.id, &f->last_id) != 0) {
         r = err_set(&e, ERR_CORRUPT, "an event is not what it was");
     }
-    size_t whole = r == 1 ? 1 + l.replay_head.len + l.replay_rest.len : 0;
+    size_t whole = r == 1 ? line_event_bytes(&l) : 0;
     if (r != 1 || whole < f->text_left) {
         log_line(LOG_ERROR, "history", "a follower was cut: %s", e.text);
         return r < 0 ? r : ERR_CORRUPT;

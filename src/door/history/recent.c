@@ -94,7 +94,7 @@ static struct recent_part part_of(const struct line *l, struct slice part)
 
 static void add_line(struct recent *r, const struct line *l)
 {
-    size_t n = 1 + l->replay_head.len + l->replay_rest.len;
+    size_t n = line_event_bytes(l);
     ensure(uuid_cmp(&l->id, &r->through) > 0);
     r->through = l->id;
     if (n > RECENT_EVENT_MAX) {

@@ -23,8 +23,8 @@ struct replay {
 
     struct journal_reader *reader;
     struct journal_frontier snapshot;
-    struct buf out;
-    size_t sent; /* of out */
+    struct buf out; /* what did not fit into a piece */
+    size_t sent;    /* of out */
     bool begun, ended;
     uint64_t count, bytes;
     struct uuid last_id;
@@ -100,26 +100,27 @@ static int fail(struct replay *rp, int code)
     return 0;
 }
 
-static void put_event(struct replay *rp, const struct line *l)
+/* Into the piece where all of it fits, which spares a copy; else into out, and what fits of it is
+ * taken from there. */
+static void put_event(struct replay *rp, const struct line *l, struct buf *piece)
 {
-    struct buf *b = &rp->out;
-    size_t before = b->len;
-    if (!rp->ndjson) {
-        buf_put_cstr(b, rp->begun ? "," : "{\"events\":[");
-    }
-    rp->begun = true;
+    struct slice before = rp->ndjson ? SLICE("") : rp->begun ? SLICE(",") : SLICE("{\"events\":[");
+    size_t bytes = before.len + line_event_bytes(l) + (rp->ndjson ? 1 : 0);
+    struct buf *b = bytes <= piece->cap - piece->len ? piece : &rp->out;
+    buf_put_slice(b, before);
     line_put_event(b, l);
     if (rp->ndjson) {
         buf_put_char(b, '\n');
     }
+    rp->begun = true;
     rp->count++;
-    rp->bytes += b->len - before;
+    rp->bytes += bytes;
     rp->last_id = l->id;
 }
 
-/* One step: another event into out, or the end. 0, ERR_NOT_READY when LOOK_BYTES held nothing to
- * send, or the code that cuts the answer. */
-static int step(struct replay *rp)
+/* One step: another event, or the end. 0, ERR_NOT_READY when LOOK_BYTES held nothing to send, or
+ * the code that cuts the answer. */
+static int step(struct replay *rp, struct buf *piece)
 {
     if (rp->count == rp->params.limit || (!rp->ndjson && rp->bytes >= PAGE_BYTES_MAX)) {
         finish(rp, true);
@@ -128,7 +129,7 @@ static int step(struct replay *rp)
     struct line l;
     int r = journal_reader_next(rp->reader, &l, LOOK_BYTES, &rp->e);
     if (r == 1) {
-        put_event(rp, &l);
+        put_event(rp, &l, piece);
         return rp->out.failed ? fail(rp, ERR_NO_MEMORY) : 0;
     }
     if (r < 0) {
@@ -138,14 +139,17 @@ static int step(struct replay *rp)
     return 0;
 }
 
-/* What is left is less than a piece, so moving it to the front is cheap; without it the buffer
- * would grow to the size of the whole answer. */
-static void drop_sent(struct replay *rp)
+/* Moves as much of out into the piece as fits. */
+static void take_out(struct replay *rp, struct buf *piece)
 {
     size_t left = rp->out.len - rp->sent;
-    if (rp->sent > 0) {
-        memmove(rp->out.ptr, rp->out.ptr + rp->sent, left);
-        rp->out.len = left;
+    size_t n = piece->cap - piece->len < left ? piece->cap - piece->len : left;
+    if (n > 0) {
+        buf_put(piece, rp->out.ptr + rp->sent, n);
+        rp->sent += n;
+    }
+    if (rp->sent == rp->out.len) {
+        rp->out.len = 0; /* `failed` stays what it is */
         rp->sent = 0;
     }
 }
@@ -156,27 +160,24 @@ static void drop_sent(struct replay *rp)
 static int64_t replay_read(void *ctx, char *p, size_t cap)
 {
     struct replay *rp = ctx;
+    struct buf piece = {.ptr = p, .cap = cap, .limit = cap};
     int r = 0;
-    while (r == 0 && rp->out.len - rp->sent < cap && !rp->ended) {
-        drop_sent(rp);
-        r = step(rp);
+    take_out(rp, &piece);
+    while (r == 0 && piece.len < cap && !rp->ended) {
+        r = step(rp, &piece);
+        take_out(rp, &piece);
     }
     if (r == ERR_NOT_READY && !atomic_load(&rp->h->stopping)) {
         r = 0;
-        if (rp->out.len == rp->sent) {
-            buf_put_char(&rp->out, ' ');
+        if (piece.len == 0) {
+            buf_put_char(&piece, ' ');
         }
     }
     if (r != 0 || rp->out.failed) {
         return r != 0 ? r : ERR_NO_MEMORY;
     }
-    size_t n = rp->out.len - rp->sent;
-    n = n < cap ? n : cap;
-    if (n > 0) {
-        memcpy(p, rp->out.ptr + rp->sent, n);
-        rp->sent += n;
-    }
-    return (int64_t)n;
+    ensure(!piece.failed);
+    return (int64_t)piece.len;
 }
 
 /* ---- the request ---- */
