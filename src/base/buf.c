@@ -58,30 +58,6 @@ bool buf_reserve(struct buf *b, size_t n)
     return true;
 }
 
-void buf_put(struct buf *b, const void *p, size_t n)
-{
-    if (n == 0 || !buf_reserve(b, n)) {
-        return;
-    }
-    memcpy(b->ptr + b->len, p, n);
-    b->len += n;
-}
-
-void buf_put_slice(struct buf *b, struct slice s)
-{
-    buf_put(b, s.ptr, s.len);
-}
-
-void buf_put_cstr(struct buf *b, const char *s)
-{
-    buf_put(b, s, strlen(s));
-}
-
-void buf_put_char(struct buf *b, char c)
-{
-    buf_put(b, &c, 1);
-}
-
 void buf_put_u64(struct buf *b, uint64_t v)
 {
     char tmp[20];

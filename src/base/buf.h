@@ -28,13 +28,34 @@ void buf_free(struct buf *b);
 void buf_clear(struct buf *b);
 /* Room for n more bytes behind len; false (and failed) when the limit or memory forbids. */
 bool buf_reserve(struct buf *b, size_t n);
-void buf_put(struct buf *b, const void *p, size_t n);
-void buf_put_slice(struct buf *b, struct slice s);
-void buf_put_cstr(struct buf *b, const char *s);
-void buf_put_char(struct buf *b, char c);
 void buf_put_u64(struct buf *b, uint64_t v);
 void buf_put_i64(struct buf *b, int64_t v);
 void buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* The common case of appending costs no call, and little for a text of known length. */
+static inline void buf_put(struct buf *b, const void *p, size_t n)
+{
+    if (n == 0 || ((b->failed || n > b->cap - b->len) && !buf_reserve(b, n))) {
+        return;
+    }
+    memcpy(b->ptr + b->len, p, n);
+    b->len += n;
+}
+
+static inline void buf_put_slice(struct buf *b, struct slice s)
+{
+    buf_put(b, s.ptr, s.len);
+}
+
+static inline void buf_put_cstr(struct buf *b, const char *s)
+{
+    buf_put(b, s, strlen(s));
+}
+
+static inline void buf_put_char(struct buf *b, char c)
+{
+    buf_put(b, &c, 1);
+}
 
 static inline struct slice buf_slice(const struct buf *b)
 {

@@ -1,5 +1,5 @@
-/* Lower-case hexadecimal. Looking whether text is hexadecimal is what a replay does most, so that
- * goes by 16 characters; nothing here depends on the processor but the speed. */
+/* Lower-case hexadecimal. Looking whether text is hexadecimal is what a replay does most, and
+ * writing it what an append does, so both go by 16 bytes; nothing here depends on the processor but the speed. */
 #include <string.h>
 
 #include "base/hash.h"
@@ -16,10 +16,36 @@ static const unsigned char value[256] = {
     ['c'] = VALID | 12, ['d'] = VALID | 13, ['e'] = VALID | 14, ['f'] = VALID | 15,
 };
 
+static wide digits_of(wide nibbles)
+{
+    wide letter = (wide)(nibbles > 9); /* all bits where it is one */
+    return nibbles + '0' + (letter & ('a' - '9' - 1));
+}
+
+/* 16 bytes. */
+static void encode_wide(char *out, const unsigned char *p)
+{
+    wide bytes;
+    memcpy(&bytes, p, sizeof bytes);
+    wide hi = digits_of(bytes >> 4);
+    wide lo = digits_of(bytes & 15);
+    wide first =
+        __builtin_shufflevector(hi, lo, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    wide second = __builtin_shufflevector(hi, lo, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14,
+                                          30, 15, 31);
+    memcpy(out, &first, sizeof first);
+    memcpy(out + sizeof first, &second, sizeof second);
+}
+
 void hex_encode(char *out, const void *p, size_t n)
 {
     static const char digits[] = "0123456789abcdef";
     const unsigned char *b = p;
+    for (; n >= WIDE; n -= WIDE) {
+        encode_wide(out, b);
+        out += 2 * (size_t)WIDE;
+        b += WIDE;
+    }
     for (size_t i = 0; i < n; i++) {
         out[2 * i] = digits[b[i] >> 4];
         out[2 * i + 1] = digits[b[i] & 15];

@@ -5,15 +5,17 @@
 
 void uuid_text(char out[UUID_TEXT_LEN], const struct uuid *u)
 {
-    hex_encode(out, u->byte, 4);
+    char digits[2 * sizeof u->byte];
+    hex_encode(digits, u->byte, sizeof u->byte);
+    memcpy(out, digits, 8);
     out[8] = '-';
-    hex_encode(out + 9, u->byte + 4, 2);
+    memcpy(out + 9, digits + 8, 4);
     out[13] = '-';
-    hex_encode(out + 14, u->byte + 6, 2);
+    memcpy(out + 14, digits + 12, 4);
     out[18] = '-';
-    hex_encode(out + 19, u->byte + 8, 2);
+    memcpy(out + 19, digits + 16, 4);
     out[23] = '-';
-    hex_encode(out + 24, u->byte + 10, 6);
+    memcpy(out + 24, digits + 20, 12);
 }
 
 bool uuid7_parse(struct slice s, struct uuid *u)

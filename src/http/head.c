@@ -28,9 +28,44 @@
 
 /* ---- the end of the head ---- */
 
+#define WIDE 16u
+
+typedef unsigned char wide __attribute__((vector_size(WIDE)));
+
 static bool is_text(unsigned char c)
 {
     return (c >= 0x20 && c != 0x7f) || c == '\t';
+}
+
+/* Where the text that goes on at `at` ends, at most `stop`. */
+static size_t skip_text(const char *p, size_t at, size_t stop)
+{
+    while (stop - at >= WIDE) {
+        wide c;
+        uint64_t half[2];
+
+        memcpy(&c, p + at, sizeof c);
+        c = (wide)((c < 0x20) & (c != '\t')) | (wide)(c == 0x7f);
+        memcpy(half, &c, sizeof half);
+        if ((half[0] | half[1]) != 0) {
+            break;
+        }
+        at += WIDE;
+    }
+    while (at < stop && is_text((unsigned char)p[at])) {
+        at++;
+    }
+    return at;
+}
+
+/* The limits do not have to be looked at in front of this byte. */
+static size_t free_until(const struct http_head_scan *s, const struct http_head_limits *limits,
+                         size_t n)
+{
+    size_t stop = n < limits->head_bytes_max - 1 ? n : limits->head_bytes_max - 1;
+    size_t line_max = limits->target_bytes_max + REQUEST_LINE_REST;
+
+    return s->lines == 0 && line_max < stop ? line_max : stop;
 }
 
 int64_t http_head_scan(struct http_head_scan *s, const struct http_head_limits *limits,
@@ -55,6 +90,9 @@ int64_t http_head_scan(struct http_head_scan *s, const struct http_head_limits *
                 return ERR_BAD_REQUEST;
             }
             i++;
+            if (i < free_until(s, limits, n)) {
+                i = skip_text(p, i, free_until(s, limits, n));
+            }
             continue;
         }
         if (p[i] != '\r') {

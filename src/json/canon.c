@@ -149,6 +149,7 @@ static struct canon_cursor open_container(struct canon *c, struct canon_cursor k
     }
     *k.op++ = *k.at++;
     struct canon_frame *f = &c->frames[c->depth++];
+    c->deepest = c->depth > c->deepest ? c->depth : c->deepest;
     f->first_member = (uint32_t)c->member_count;
     f->index = 0;
     f->out = written(c, k.op);
@@ -362,6 +363,7 @@ int canon_json(struct canon *c, struct slice in, struct buf *out, struct canon_e
     c->base_offset = out->len;
     c->member_count = 0;
     c->depth = 0;
+    c->deepest = 0;
     c->code = 0;
     c->fault_in_container = false;
     c->fault_is_name = false;
@@ -375,4 +377,9 @@ int canon_json(struct canon *c, struct slice in, struct buf *out, struct canon_e
     }
     trim(c);
     return r;
+}
+
+uint32_t canon_deepest(const struct canon *c)
+{
+    return c->deepest;
 }

@@ -36,6 +36,8 @@ void canon_free(struct canon *c);
  * it was (its length), and *e (may be NULL) says where. The output can be up to about 5.3 times the
  * input ("1e20,"). */
 int canon_json(struct canon *c, struct slice in, struct buf *out, struct canon_error *e) MUST_CHECK;
+/* How many containers were open at once, at most, in the last document. */
+uint32_t canon_deepest(const struct canon *c);
 
 /* ECMAScript Number::toString of a finite double, as RFC 8785 section 3.2.2.3 asks. Returns the
  * length (at most 25); out is not NUL-terminated. */

@@ -69,6 +69,7 @@ struct canon {
     struct canon_member fault_name;
 
     uint32_t depth;
+    uint32_t deepest; /* of the document so far */
     struct canon_frame frames[CANON_DEPTH_MAX];
 };
 

@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "base/ensure.h"
 #include "json/scan.h"
 
 enum json_type json_type_of(struct slice v)
@@ -161,6 +162,10 @@ static bool advance(struct json_iter *it)
     }
     if (*it->at == (it->object ? '}' : ']')) {
         it->ended = true;
+        if (it->inside) {
+            it->at++;
+            return false;
+        }
         it->at = scan_space(it->at + 1, it->end);
         return stop(it, it->at != it->end);
     }
@@ -213,6 +218,25 @@ bool json_next_member(struct json_iter *it, struct slice *name, struct slice *va
     *name = found;
     *value = (struct slice){.ptr = start, .len = (size_t)(behind - start)};
     return true;
+}
+
+bool json_enter_object(const struct json_iter *it, struct json_iter *object)
+{
+    struct json_iter look = *it;
+    if (it->bad || it->ended || !advance(&look) || *look.at != '{') {
+        return false;
+    }
+    *object = (struct json_iter){
+        .at = look.at + 1, .end = look.end, .object = true, .first = true, .inside = true};
+    return true;
+}
+
+void json_leave(struct json_iter *it, const struct json_iter *object)
+{
+    ensure(object->inside);
+    ensure(object->ended);
+    it->at = object->at;
+    it->first = false;
 }
 
 bool json_member(struct slice object, struct slice name, struct slice *value)

@@ -28,6 +28,7 @@ enum json_type {
 struct json_iter {
     const char *at, *end;
     bool object, first, ended, bad;
+    bool inside; /* made by json_enter: its end is not known yet */
 };
 
 /* Type of the value that begins in v (leading white space skipped). */
@@ -40,6 +41,13 @@ struct json_iter json_iter_array(struct slice v);
  * value. False at the end or on bad text (then it->bad). */
 bool json_next_member(struct json_iter *it, struct slice *name, struct slice *value);
 bool json_next_element(struct json_iter *it, struct slice *value);
+
+/* Begins on the next element when that is an object, without looking for its end: what is walked
+ * anyway is not scanned twice. false when there is no element or another one. `it` stays where it
+ * is: json_next_element would still give the element. */
+bool json_enter_object(const struct json_iter *it, struct json_iter *object);
+/* Goes on behind an object that was entered and walked to its end (object->ended). */
+void json_leave(struct json_iter *it, const struct json_iter *object);
 
 /* Looks a member up by its unescaped ASCII name; false when absent. First match wins. */
 bool json_member(struct slice object, struct slice name, struct slice *value);

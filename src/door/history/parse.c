@@ -234,8 +234,8 @@ static void event_error(struct event_errors *errs, uint32_t index, const char *m
     errs->count++;
 }
 
-/* The first rule that an event breaks, or NULL. */
-static const char *check_event(const struct journal_event *ev)
+/* The first rule that an event breaks, or NULL. deep: its payload may be too deep. */
+static const char *check_event(const struct journal_event *ev, bool deep)
 {
     if (ev->stream.ptr == NULL || ev->record_key.ptr == NULL || ev->kind.ptr == NULL ||
         ev->payload.ptr == NULL) {
@@ -260,28 +260,24 @@ static const char *check_event(const struct journal_event *ev)
         return "occurred_at must be a real instant YYYY-MM-DDTHH:MM:SS[.1-9 digits]Z";
     }
     char c = *ev->payload.ptr;
-    if ((c == '{' || c == '[') && ev->payload.len > PAYLOAD_DEPTH_MAX &&
+    if (deep && (c == '{' || c == '[') && ev->payload.len > PAYLOAD_DEPTH_MAX &&
         json_depth(ev->payload) > PAYLOAD_DEPTH_MAX) {
         return "payload is nested deeper than 128 containers";
     }
     return NULL;
 }
 
-static const char *read_event(struct slice value, struct journal_event *ev)
+/* it stands behind the opening bracket, and at its end when every member was one of an event. */
+static const char *read_event(struct json_iter *it, struct journal_event *ev, bool deep)
 {
     static const struct slice names[] = {
         {"kind", 4}, {"occurred_at", 11}, {"payload", 7}, {"record_key", 10}, {"stream", 6}};
     struct slice *const out[] = {&ev->kind, &ev->occurred_at, &ev->payload, &ev->record_key,
                                  &ev->stream};
-    *ev = (struct journal_event){0};
-    if (json_type_of(value) != JSON_OBJECT) {
-        return "an event must be an object";
-    }
-    struct json_iter it = json_iter_object(value);
     struct slice name;
     struct slice v;
     size_t i = 0;
-    while (json_next_member(&it, &name, &v)) {
+    while (json_next_member(it, &name, &v)) {
         /* Members are sorted, and so are names. */
         while (i < 5 && !slice_eq(name, names[i])) {
             i++;
@@ -291,8 +287,27 @@ static const char *read_event(struct slice value, struct journal_event *ev)
         }
         *out[i] = v;
     }
-    ensure(!it.bad);
-    return check_event(ev);
+    ensure(!it->bad);
+    return check_event(ev, deep);
+}
+
+/* The next element, and the first rule that it breaks or NULL. false: there is none. */
+static bool next_event(struct json_iter *events, struct journal_event *ev, bool deep,
+                       const char **message)
+{
+    struct json_iter object;
+    struct slice other;
+    *ev = (struct journal_event){0};
+    if (!json_enter_object(events, &object)) {
+        *message = "an event must be an object";
+        return json_next_element(events, &other);
+    }
+    *message = read_event(&object, ev, deep);
+    if (!object.ended) {
+        return json_next_element(events, &other);
+    }
+    json_leave(events, &object);
+    return true;
 }
 
 static int events_reserve(struct parse *p, uint32_t n)
@@ -339,10 +354,12 @@ static int read_events(struct parse *p, const struct envelope *env, struct journ
 {
     struct event_errors errs = {.out = extra};
     struct json_iter it = json_iter_array(env->events);
-    struct slice value;
+    struct journal_event next;
+    const char *message;
     uint32_t n = 0;
     bool foreign = false;
-    while (json_next_element(&it, &value)) {
+    bool deep = canon_deepest(p->canon) > PAYLOAD_DEPTH_MAX;
+    while (next_event(&it, &next, deep, &message)) {
         if (n == JOURNAL_BATCH_EVENTS_MAX) {
             buf_clear(extra);
             return err_set(e, ERR_BODY_TOO_LARGE, "a batch has at most %d events",
@@ -352,7 +369,7 @@ static int read_events(struct parse *p, const struct envelope *env, struct journ
             return err_set(e, ERR_NO_MEMORY, "no memory for the events of a batch");
         }
         struct journal_event *ev = &p->events[n];
-        const char *message = read_event(value, ev);
+        *ev = next;
         if (message != NULL) {
             event_error(&errs, n, message);
         } else {

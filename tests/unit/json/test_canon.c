@@ -620,6 +620,27 @@ static void test_depth(void **state)
     buf_free(&out);
 }
 
+static void test_deepest(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        uint32_t deepest;
+    } cases[] = {{"1", 0},      {"[]", 1},      {"{\"a\":[[1],[[2]],{}]}", 4},
+                 {"[1,{}]", 2}, {"\"[[[\"", 0}, {"[[", 2}};
+    struct canon *c = canon_new();
+    struct buf out = {0};
+    assert_non_null(c);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        buf_clear(&out);
+        int r = canon_json(c, slice_cstr(cases[i].text), &out, NULL);
+        assert_true(r == 0 || r == ERR_JSON);
+        assert_int_equal(canon_deepest(c), cases[i].deepest);
+    }
+    buf_free(&out);
+    canon_free(c);
+}
+
 /* The output may be longer than the input, and a limit is about the output only. */
 static void test_growth_and_limit(void **state)
 {
@@ -767,6 +788,7 @@ int main(void)
         cmocka_unit_test(test_L56_many_names),
         cmocka_unit_test(test_paths),
         cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_deepest),
         cmocka_unit_test(test_growth_and_limit),
         cmocka_unit_test(test_growth_at_the_end),
         cmocka_unit_test(test_truncation),

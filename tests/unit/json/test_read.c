@@ -251,6 +251,77 @@ static void test_depth(void **state)
     buf_free(&deep);
 }
 
+/* Objects of an array by entering them: whatever the text is, nothing lies outside of it; what is
+ * walked to its end is what the other way gives. */
+static void walk_entered(struct slice all)
+{
+    struct json_iter it = json_iter_array(all);
+    struct json_iter whole = json_iter_array(all);
+    struct json_iter object;
+    struct slice element;
+    struct slice name;
+    struct slice value;
+    bool same = true; /* text that is not valid may end in two ways */
+    size_t steps = 0;
+    for (;;) {
+        assert_in_range(++steps, 1, all.len + 1);
+        if (!json_enter_object(&it, &object)) {
+            if (!json_next_element(&it, &element)) {
+                break;
+            }
+        } else {
+            while (json_next_member(&object, &name, &value)) {
+                assert_true(name.ptr > all.ptr && value.ptr + value.len <= all.ptr + all.len);
+            }
+            assert_true(object.ended != object.bad);
+            if (object.bad) {
+                break;
+            }
+            json_leave(&it, &object);
+        }
+        assert_true(it.at > all.ptr && it.at <= all.ptr + all.len);
+        same = same && json_next_element(&whole, &element) && it.at == whole.at;
+    }
+    if (same && !it.bad && it.ended) {
+        assert_false(json_next_element(&whole, &element));
+        assert_true(whole.ended);
+    }
+}
+
+static void test_entering(void **state)
+{
+    (void)state;
+    static const char text[] = "[{\"a\":{\"b\":[1]},\"c\":\"}\"} , {},7,{\"d\":[{}]} ]";
+    struct json_iter it = json_iter_array(slice_cstr(text));
+    struct json_iter object;
+    struct slice name;
+    struct slice value;
+    assert_true(json_enter_object(&it, &object));
+    assert_true(json_next_member(&object, &name, &value));
+    assert_true(slice_eq(value, SLICE("{\"b\":[1]}")));
+    assert_true(json_next_member(&object, &name, &value));
+    assert_true(slice_eq(value, SLICE("\"}\"")));
+    assert_false(json_next_member(&object, &name, &value));
+    assert_true(object.ended);
+    assert_false(json_next_member(&object, &name, &value));
+    json_leave(&it, &object);
+    assert_true(json_enter_object(&it, &object));
+    assert_false(json_next_member(&object, &name, &value));
+    assert_true(object.ended);
+    json_leave(&it, &object);
+    assert_false(json_enter_object(&it, &object)); /* a number */
+    assert_true(json_next_element(&it, &value));
+    assert_true(slice_eq(value, SLICE("7")));
+    assert_true(json_enter_object(&it, &object)); /* not walked: the element is still there */
+    assert_true(json_next_member(&object, &name, &value));
+    assert_true(json_next_element(&it, &value));
+    assert_true(slice_eq(value, SLICE("{\"d\":[{}]}")));
+    assert_false(json_enter_object(&it, &object));
+    assert_false(json_next_element(&it, &value));
+    assert_true(it.ended);
+    assert_false(it.bad);
+}
+
 /* Everything that read.h offers, on one text in memory of exactly its size; results must lie
  * inside. */
 static void walk_all(const char *text, size_t len)
@@ -279,6 +350,7 @@ static void walk_all(const char *text, size_t len)
         assert_true(value.len != 0 && value.ptr > copy && value.ptr + value.len <= copy + len);
         assert_in_range(++steps, 1, len);
     }
+    walk_entered(all);
     uint64_t number;
     (void)json_member(all, SLICE("zz"), &value);
     (void)json_u64(all, &number);
@@ -337,7 +409,7 @@ int main(void)
         cmocka_unit_test(test_member_by_name), cmocka_unit_test(test_strings),
         cmocka_unit_test(test_string_raw),     cmocka_unit_test(test_u64),
         cmocka_unit_test(test_depth),          cmocka_unit_test(test_truncation),
-        cmocka_unit_test(test_random_text),
+        cmocka_unit_test(test_random_text),    cmocka_unit_test(test_entering),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
