@@ -1,8 +1,10 @@
 """A start without the index of the history: reads at once, appends wait; killed in the middle, and again; tallyman reindex."""
 import shutil
+import time
 
 import pytest
 from conftest import batch, event, replay_all, tallyman
+from tracer import wrapper
 from world import wait_ready
 
 BIG = {"text": "x" * 30000}
@@ -45,6 +47,26 @@ def check_waiting(server, ids):
     if seen:
         assert " of " in ready.json["detail"] and ready.json["detail"].startswith("index: ")
     return seen
+
+
+def test_a_generation_that_cannot_be_read_is_told(large, workdir):
+    """Proves: when the index cannot be made /v1/head says so, with the cause, and not that it is being made; a restart heals."""
+    server, ids = large
+    first = sorted((server.data / "journal" / "pending").iterdir())[0]
+    plain, server.wrapper = server.wrapper, wrapper(workdir / "trace", "pread64:error=EIO", paths=[first], calls="pread64,openat")
+    server.start()
+    end = time.monotonic() + 60
+    while (answer := server.get("/v1/head")).status == 429:
+        assert time.monotonic() < end, answer.body
+        time.sleep(0.05)
+    assert (answer.status, answer.json["error"]) == (503, "writer_poisoned"), answer.body
+    assert "could not be made" in answer.json["message"] and "Input/output error" in answer.json["message"]
+    assert server.append(batch("b0", event(1))).status == 503
+    server.kill()
+    server.wrapper = plain
+    server.start()
+    wait_ready(server, 60)
+    assert server.get("/v1/head").json["frontier_event_id"] == ids[-1]
 
 
 def test_reads_beside_it_killed_and_again(large):

@@ -4,7 +4,7 @@
  * build/bench/headcost); each request is signed anew, so that its time is now's. It starts like any
  * read: an append whose answer came before it was asked for is in it. Answers: 500 while there is
  * no key; the log has said why at the start. 429 while count and head are not known yet, since the
- * index is being made. */
+ * index is being made; 503 when it could not be made: then only a restart tries again. */
 #include <stdlib.h>
 
 #include "base/ensure.h"
@@ -19,6 +19,19 @@ struct head {
     int code;
 };
 
+/* Poisoned is asked for second: a rebuild that fails says so before it ends. */
+static int no_count(struct journal *j, struct err *e)
+{
+    struct journal_status st;
+    journal_get_status(j, &st);
+    if (st.poisoned) {
+        return err_set(e, ERR_WRITER_POISONED,
+                       "there is no count before a restart, the index could not be made: %s",
+                       st.cause);
+    }
+    return err_set(e, ERR_NOT_READY, "the index is being made; there is no count yet");
+}
+
 static void head_work(void *ctx)
 {
     struct head *hd = ctx;
@@ -26,7 +39,7 @@ static void head_work(void *ctx)
 
     journal_get_frontier(hd->h->journal, &f);
     if (!f.complete) {
-        hd->code = err_set(&hd->e, ERR_NOT_READY, "the index is being made; there is no count yet");
+        hd->code = no_count(hd->h->journal, &hd->e);
         return;
     }
     hd->code = signed_head_make(&f, os_clock_real_ms(), hd->h->options.head_key, &hd->text, &hd->e);
@@ -46,6 +59,8 @@ static void head_done(void *ctx, struct http_request *req)
     if (hd->code == ERR_NOT_READY) {
         http_add_header(req, "Retry-After", SLICE("1"));
         http_answer_error(req, ERR_OVERLOADED, hd->e.text, (struct slice){0});
+    } else if (hd->code == ERR_WRITER_POISONED) {
+        http_answer_error(req, ERR_WRITER_POISONED, hd->e.text, (struct slice){0});
     } else if (hd->code != 0) {
         history_answer_err(req, &hd->e);
     } else {
