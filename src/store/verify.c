@@ -196,8 +196,9 @@ int verify_tell_rows(struct verify_run *v, const char *sql, enum verify_kind kin
     return r;
 }
 
-/* A line for each object of a schema, in order. */
-static int list_schema(struct sqlite3 *db, struct buf *out)
+/* A line for each object of a schema, in order; how many bytes they are, also where they did not
+ * fit. */
+static int list_schema(struct sqlite3 *db, struct buf *out, size_t *bytes)
 {
     sqlite3_stmt *st = NULL;
     int rc = sqlite3_prepare_v2(db,
@@ -208,8 +209,10 @@ static int list_schema(struct sqlite3 *db, struct buf *out)
     while (rc == SQLITE_OK || rc == SQLITE_ROW) {
         rc = sqlite3_step(st);
         if (rc == SQLITE_ROW) {
-            buf_put(out, sqlite3_column_blob(st, 0), (size_t)sqlite3_column_bytes(st, 0));
+            size_t n = (size_t)sqlite3_column_bytes(st, 0);
+            buf_put(out, sqlite3_column_blob(st, 0), n);
             buf_put_char(out, '\0');
+            *bytes += n + 1;
         }
     }
     (void)sqlite3_finalize(st);
@@ -239,18 +242,22 @@ int verify_schema(struct verify_run *v, int (*make)(struct sqlite3 *db, struct e
     struct sqlite3 *example = NULL;
     struct buf ours;
     struct buf theirs;
+    size_t bytes = 0;
+    size_t theirs_bytes = 0;
     buf_init(&ours, 1u << 20);
     buf_init(&theirs, 1u << 20);
     int r = db_open(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, 256, &example, v->e);
     r = r == 0 ? make(example, v->e) : r;
-    if (r == 0 && list_schema(example, &ours) != SQLITE_DONE) {
+    if (r == 0 && list_schema(example, &ours, &bytes) != SQLITE_DONE) {
         r = store_err(v->e, example, "read our own schema");
     }
-    if (r == 0 && list_schema(v->db, &theirs) != SQLITE_DONE) {
+    if (r == 0 && list_schema(v->db, &theirs, &theirs_bytes) != SQLITE_DONE) {
         r = verify_failed(v, "read the schema");
-    } else if (r == 0 && theirs.failed) {
+    } else if (r == 0 && theirs_bytes > theirs.limit) {
         verify_tell(v, VERIFY_KIND_SCHEMA, "schema: it is not ours, by its size");
-    } else if (r == 0 && !ours.failed) {
+    } else if (r == 0 && (ours.failed || theirs.failed)) {
+        r = err_set(v->e, ERR_NO_MEMORY, "no memory to compare the schema");
+    } else if (r == 0) {
         compare_schema(v, &ours, &theirs);
     }
     (void)sqlite3_close(example);

@@ -6,6 +6,7 @@
 #include "tests/lib/faults.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/ensure.h"
@@ -24,6 +25,7 @@ static struct os_table table;
 static struct fault armed;
 static struct tracked tracked[OPEN_MAX_TRACKED];
 static size_t tracked_count;
+static char struck[PATH_TRACKED_SIZE + 32]; /* the last call that failed, and its file */
 
 const char *os_call_name(enum os_call call)
 {
@@ -106,6 +108,10 @@ static bool strikes(enum os_call call, const char *path, int fd, struct fault *f
     }
     hit = fault_hit(&armed, call, path);
     *fault = armed;
+    if (hit) {
+        (void)snprintf(struck, sizeof struck, "%s %s", os_call_name(call),
+                       path != NULL ? path : "?");
+    }
     (void)pthread_mutex_unlock(&faults_lock);
     return hit;
 }
@@ -332,6 +338,7 @@ void faults_install(const struct os_table *under)
     table.clock_real_ms = below->clock_real_ms;
     table.clock_mono_ns = below->clock_mono_ns;
     tracked_count = 0;
+    struck[0] = '\0';
     armed = (struct fault){0};
     os_install(&table);
 }
@@ -386,4 +393,11 @@ uint64_t faults_fired(void)
     count = armed.fired;
     (void)pthread_mutex_unlock(&faults_lock);
     return count;
+}
+
+void faults_struck(char *out, size_t n)
+{
+    (void)pthread_mutex_lock(&faults_lock);
+    (void)snprintf(out, n, "%s", struck);
+    (void)pthread_mutex_unlock(&faults_lock);
 }

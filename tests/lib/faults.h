@@ -26,6 +26,7 @@
 #define TESTS_LIB_FAULTS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "os/os.h"
@@ -78,5 +79,7 @@ void faults_arm(uint64_t call_number, int error, bool sticky, enum fault_kind ki
 
 uint64_t faults_count(void); /* counted calls since install or reset */
 uint64_t faults_fired(void); /* how often the armed fault has struck */
+/* The last call that it struck and the file: "fsync /m/data/x"; "" when none. */
+void faults_struck(char *out, size_t n);
 
 #endif

@@ -1,0 +1,305 @@
+/* The replaced functions call the real ones, which are next in the order of libraries, or glibc's
+ * own. What a failed call of SQLite leaves behind in the connection is imitated: until the next
+ * call the error code is that of the failure. */
+#include "tests/lib/told.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <setjmp.h>
+#include <sqlite3.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "tests/lib/faults.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+
+#define FAILURE SQLITE_IOERR_READ
+
+static bool armed;
+static enum told_kind armed_kind;
+static uint64_t seen, failing;
+static bool struck;
+static char struck_what[160];
+static int last_code;   /* of SQLite; 0: its own */
+static unsigned inside; /* a call of SQLite */
+static unsigned untold;
+
+/* Counts a call; true: it fails. */
+static bool strikes(enum told_kind kind, const char *what)
+{
+    if (!armed || kind != armed_kind) {
+        return false;
+    }
+    seen++;
+    if (seen != failing) {
+        return false;
+    }
+    struck = true;
+    (void)snprintf(struck_what, sizeof struck_what, "%s", what);
+    return true;
+}
+
+/* ---- memory ---- */
+
+#ifndef SANITIZED
+
+extern void *__libc_malloc(size_t n);
+extern void *__libc_calloc(size_t count, size_t n);
+extern void *__libc_realloc(void *p, size_t n);
+
+static bool no_memory(void)
+{
+    if (armed && inside == 0 && strikes(TOLD_MEMORY, "memory")) {
+        errno = ENOMEM;
+        return true;
+    }
+    return false;
+}
+
+void *malloc(size_t n)
+{
+    return no_memory() ? NULL : __libc_malloc(n);
+}
+
+void *calloc(size_t count, size_t n)
+{
+    return no_memory() ? NULL : __libc_calloc(count, n);
+}
+
+void *realloc(void *p, size_t n)
+{
+    return no_memory() ? NULL : __libc_realloc(p, n);
+}
+
+#endif
+
+/* ---- SQLite ---- */
+
+/* The library's own function of that name. */
+static void *own(const char *name)
+{
+    void *p = dlsym(RTLD_NEXT, name);
+    if (p == NULL) {
+        abort();
+    }
+    return p;
+}
+
+/* What SQLite calls in itself is not counted. */
+static bool sqlite_strikes(const char *what)
+{
+    if (inside > 0) {
+        return false;
+    }
+    last_code = 0;
+    if (strikes(TOLD_SQLITE, what != NULL ? what : "a statement")) {
+        last_code = FAILURE;
+    }
+    return last_code != 0;
+}
+
+int sqlite3_open_v2(const char *path, sqlite3 **db, int flags, const char *vfs)
+{
+    static int (*real)(const char *, sqlite3 **, int, const char *);
+    real =
+        real != NULL ? real : (int (*)(const char *, sqlite3 **, int, const char *))own(__func__);
+    inside++;
+    int rc = real(path, db, flags, vfs);
+    inside--;
+    return rc == SQLITE_OK && sqlite_strikes("open a database") ? FAILURE : rc;
+}
+
+int sqlite3_prepare_v2(sqlite3 *db, const char *sql, int n, sqlite3_stmt **st, const char **tail)
+{
+    static int (*real)(sqlite3 *, const char *, int, sqlite3_stmt **, const char **);
+    real =
+        real != NULL
+            ? real
+            : (int (*)(sqlite3 *, const char *, int, sqlite3_stmt **, const char **))own(__func__);
+    if (sqlite_strikes(sql)) {
+        *st = NULL;
+        return FAILURE;
+    }
+    inside++;
+    int rc = real(db, sql, n, st, tail);
+    inside--;
+    return rc;
+}
+
+int sqlite3_prepare_v3(sqlite3 *db, const char *sql, int n, unsigned flags, sqlite3_stmt **st,
+                       const char **tail)
+{
+    static int (*real)(sqlite3 *, const char *, int, unsigned, sqlite3_stmt **, const char **);
+    real = real != NULL ? real
+                        : (int (*)(sqlite3 *, const char *, int, unsigned, sqlite3_stmt **,
+                                   const char **))own(__func__);
+    if (sqlite_strikes(sql)) {
+        *st = NULL;
+        return FAILURE;
+    }
+    inside++;
+    int rc = real(db, sql, n, flags, st, tail);
+    inside--;
+    return rc;
+}
+
+/* Cannot fail: nothing is written. */
+static bool ends_reading(sqlite3_stmt *st)
+{
+    const char *sql = sqlite3_sql(st);
+    return inside == 0 && sql != NULL && strcmp(sql, "COMMIT") == 0 &&
+           sqlite3_db_readonly(sqlite3_db_handle(st), "main") == 1;
+}
+
+int sqlite3_step(sqlite3_stmt *st)
+{
+    static int (*real)(sqlite3_stmt *);
+    real = real != NULL ? real : (int (*)(sqlite3_stmt *))own(__func__);
+    if (st != NULL && !ends_reading(st) && sqlite_strikes(sqlite3_sql(st))) {
+        return FAILURE;
+    }
+    inside++;
+    int rc = real(st);
+    inside--;
+    return rc;
+}
+
+int sqlite3_exec(sqlite3 *db, const char *sql, int (*row)(void *, int, char **, char **), void *ctx,
+                 char **message)
+{
+    static int (*real)(sqlite3 *, const char *, int (*)(void *, int, char **, char **), void *,
+                       char **);
+    real = real != NULL ? real
+                        : (int (*)(sqlite3 *, const char *, int (*)(void *, int, char **, char **),
+                                   void *, char **))own(__func__);
+    if (sqlite_strikes(sql)) {
+        return FAILURE;
+    }
+    inside++;
+    int rc = real(db, sql, row, ctx, message);
+    inside--;
+    return rc;
+}
+
+int sqlite3_backup_step(sqlite3_backup *b, int pages)
+{
+    static int (*real)(sqlite3_backup *, int);
+    real = real != NULL ? real : (int (*)(sqlite3_backup *, int))own(__func__);
+    if (sqlite_strikes("copy pages")) {
+        return FAILURE;
+    }
+    inside++;
+    int rc = real(b, pages);
+    inside--;
+    return rc;
+}
+
+int sqlite3_extended_errcode(sqlite3 *db)
+{
+    static int (*real)(sqlite3 *);
+    real = real != NULL ? real : (int (*)(sqlite3 *))own(__func__);
+    return last_code != 0 ? last_code : real(db);
+}
+
+int sqlite3_errcode(sqlite3 *db)
+{
+    static int (*real)(sqlite3 *);
+    real = real != NULL ? real : (int (*)(sqlite3 *))own(__func__);
+    return last_code != 0 ? last_code & 0xff : real(db);
+}
+
+/* ---- the sweep ---- */
+
+static void arm(enum told_kind kind, uint64_t at)
+{
+    seen = 0;
+    struck = false;
+    last_code = 0;
+    struck_what[0] = '\0';
+    armed_kind = kind;
+    failing = at;
+    if (kind == TOLD_CALL) {
+        faults_install(NULL);
+        faults_arm(at, EIO, false, FAULT_ERROR);
+        return;
+    }
+    armed = true;
+}
+
+static void disarm(void)
+{
+    if (armed_kind == TOLD_CALL) {
+        seen = faults_count();
+        struck = faults_fired() > 0;
+        faults_struck(struck_what, sizeof struck_what);
+        faults_uninstall();
+    }
+    armed = false;
+    last_code = 0;
+}
+
+static bool may(const struct told_op *op)
+{
+    for (size_t i = 0; i < sizeof op->may / sizeof *op->may && op->may[i] != NULL; i++) {
+        if (strstr(struck_what, op->may[i]) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* calls: of a run without a fault. */
+static uint64_t once(const struct told_op *op, void *world, enum told_kind kind, uint64_t at,
+                     uint64_t calls)
+{
+    static const char *const kinds[] = {"a call", "SQLite", "an allocation"};
+    struct err e = {0};
+    op->begin(world);
+    arm(kind, at);
+    int r = op->run(world, &e);
+    disarm();
+    if (at == 0 && r != 0) {
+        fail_msg("%s: without a fault: %s", op->name, e.text);
+    }
+    bool whole = op->retries && seen >= at + calls;
+    if (struck && r == 0 && !whole && !may(op)) {
+        print_error("%s: %s failed (%llu: %s), and nobody was told\n", op->name, kinds[kind],
+                    (unsigned long long)at, struck_what);
+        untold++;
+    }
+    if (r != 0 && (r > 0 || e.text[0] == '\0')) {
+        fail_msg("%s: %s failed (%llu: %s): %d without a text", op->name, kinds[kind],
+                 (unsigned long long)at, struck_what, r);
+    }
+    op->end(world, r);
+    return seen;
+}
+
+void told_sweep(const struct told_op *op, void *world, unsigned step)
+{
+    untold = 0;
+    for (enum told_kind kind = 0; kind < TOLD_KINDS; kind++) {
+        uint64_t calls = once(op, world, kind, 0, 0);
+        unsigned before = untold;
+        for (uint64_t at = 1; at <= calls; at += step) {
+            (void)once(op, world, kind, at, calls);
+        }
+        if (kind == TOLD_MEMORY && untold - before <= op->spare_memory) {
+            untold = before;
+        }
+    }
+    assert_int_equal(untold, 0);
+}
