@@ -25,6 +25,7 @@ static struct os_table table;
 static struct fault armed;
 static struct tracked tracked[OPEN_MAX_TRACKED];
 static size_t tracked_count;
+static void (*watcher)(void);
 static char struck[PATH_TRACKED_SIZE + 32]; /* the last call that failed, and its file */
 
 const char *os_call_name(enum os_call call)
@@ -106,8 +107,12 @@ static bool strikes(enum os_call call, const char *path, int fd, struct fault *f
     if (path == NULL) {
         path = tracked_path(fd);
     }
+    uint64_t before = armed.seen;
     hit = fault_hit(&armed, call, path);
     *fault = armed;
+    if (watcher != NULL && armed.seen > before) {
+        watcher();
+    }
     if (hit) {
         (void)snprintf(struck, sizeof struck, "%s %s", os_call_name(call),
                        path != NULL ? path : "?");
@@ -339,6 +344,7 @@ void faults_install(const struct os_table *under)
     table.clock_mono_ns = below->clock_mono_ns;
     tracked_count = 0;
     struck[0] = '\0';
+    watcher = NULL;
     armed = (struct fault){0};
     os_install(&table);
 }
@@ -393,6 +399,13 @@ uint64_t faults_fired(void)
     count = armed.fired;
     (void)pthread_mutex_unlock(&faults_lock);
     return count;
+}
+
+void faults_watch(void (*fn)(void))
+{
+    (void)pthread_mutex_lock(&faults_lock);
+    watcher = fn;
+    (void)pthread_mutex_unlock(&faults_lock);
 }
 
 void faults_struck(char *out, size_t n)

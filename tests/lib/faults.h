@@ -79,6 +79,8 @@ void faults_arm(uint64_t call_number, int error, bool sticky, enum fault_kind ki
 
 uint64_t faults_count(void); /* counted calls since install or reset */
 uint64_t faults_fired(void); /* how often the armed fault has struck */
+/* fn is called at each counted call; NULL: no more. faults_install takes it off. */
+void faults_watch(void (*fn)(void));
 /* The last call that it struck and the file: "fsync /m/data/x"; "" when none. */
 void faults_struck(char *out, size_t n);
 

@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <execinfo.h>
 #include <setjmp.h>
 #include <sqlite3.h>
 #include <stdarg.h>
@@ -37,11 +38,55 @@ static int last_code;   /* of SQLite; 0: its own */
 static unsigned inside; /* a call of SQLite */
 static unsigned untold;
 
+/* Where the calls of a run without a fault came from. */
+#define PLACES_MAX 100000
+#define DEPTH      24
+static uint64_t places[PLACES_MAX];
+static bool noting;
+
+static void note_place(void)
+{
+    void *frames[DEPTH];
+    if (seen < PLACES_MAX) {
+        bool was = armed;
+        armed = false;
+        int n = backtrace(frames, DEPTH);
+        armed = was;
+        uint64_t hash = 0;
+        for (int i = 0; i < n; i++) {
+            hash = (hash ^ (uint64_t)(uintptr_t)frames[i]) * UINT64_C(0x9e3779b97f4a7c15);
+            hash ^= hash >> 29;
+        }
+        places[seen] = hash;
+    }
+}
+
+static void note_call(void)
+{
+    note_place();
+    seen++;
+}
+
+static bool is_first_or_last(uint64_t at, uint64_t calls)
+{
+    bool before = false;
+    bool behind = false;
+    for (uint64_t i = 1; i <= calls && !(before && behind); i++) {
+        bool same = i != at && places[i - 1] == places[at - 1];
+        before = before || (same && i < at);
+        behind = behind || (same && i > at);
+    }
+    return !before || !behind;
+}
+
 /* Counts a call; true: it fails. */
 static bool strikes(enum told_kind kind, const char *what)
 {
     if (!armed || kind != armed_kind) {
         return false;
+    }
+    if (noting) {
+        note_place();
     }
     seen++;
     if (seen != failing) {
@@ -226,6 +271,7 @@ int sqlite3_errcode(sqlite3 *db)
 static void arm(enum told_kind kind, uint64_t at)
 {
     seen = 0;
+    noting = at == 0;
     struck = false;
     last_code = 0;
     struck_what[0] = '\0';
@@ -234,6 +280,7 @@ static void arm(enum told_kind kind, uint64_t at)
     if (kind == TOLD_CALL) {
         faults_install(NULL);
         faults_arm(at, EIO, false, FAULT_ERROR);
+        faults_watch(at == 0 ? note_call : NULL);
         return;
     }
     armed = true;
@@ -288,14 +335,19 @@ static uint64_t once(const struct told_op *op, void *world, enum told_kind kind,
     return seen;
 }
 
-void told_sweep(const struct told_op *op, void *world, unsigned step)
+void told_sweep(const struct told_op *op, void *world)
 {
+    void *frame;
+    (void)backtrace(&frame, 1); /* loads what it needs, once */
     untold = 0;
     for (enum told_kind kind = 0; kind < TOLD_KINDS; kind++) {
         uint64_t calls = once(op, world, kind, 0, 0);
         unsigned before = untold;
-        for (uint64_t at = 1; at <= calls; at += step) {
-            (void)once(op, world, kind, at, calls);
+        assert_true(calls < PLACES_MAX);
+        for (uint64_t at = 1; at <= calls; at++) {
+            if (is_first_or_last(at, calls)) {
+                (void)once(op, world, kind, at, calls);
+            }
         }
         if (kind == TOLD_MEMORY && untold - before <= op->spare_memory) {
             untold = before;

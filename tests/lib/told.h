@@ -1,6 +1,6 @@
 /* told: one failure at a time, and whoever asked must be told.
  *
- * An operation runs once to learn how many calls it makes, then once for each of them with that one
+ * An operation runs once to learn which calls it makes, then once for each of them with that one
  * failing:
  *   TOLD_CALL     a file call of os/os.h says EIO and is not made (tests/lib/faults.h)
  *   TOLD_SQLITE   a call of SQLite says SQLITE_IOERR_READ and is not made
@@ -34,7 +34,8 @@ struct told_op {
     unsigned spare_memory; /* so many allocations may fail and not be told */
 };
 
-/* Fails (cmocka) with the name of the operation and of the call. Every `step`-th call. */
-void told_sweep(const struct told_op *op, void *world, unsigned step);
+/* Fails (cmocka) with the name of the operation and of the call. Of the calls that come from one
+ * place of the program (by the stack above it) the first and the last fail. */
+void told_sweep(const struct told_op *op, void *world);
 
 #endif

@@ -65,7 +65,6 @@ static int setup(void **state)
     assert_int_equal(fstat(fd, &st), 0);
     world.size = (size_t)st.st_size;
     world.bytes = malloc(world.size);
-    assert_non_null(world.bytes);
     assert_int_equal(read(fd, world.bytes, world.size), world.size);
     assert_int_equal(close(fd), 0);
     kit_remove_dir(&k);
@@ -173,7 +172,6 @@ static int run_close(void *ctx, struct err *e)
     return store_close(s, e);
 }
 
-/* A job, told as kit_do tells it. */
 static int job(struct world *w, int (*fn)(struct kit_job *, struct store *, struct err *),
                struct err *e)
 {
@@ -416,7 +414,7 @@ static void end_paused(void *ctx, int r)
 static void sweep(const struct told_op *ops, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        told_sweep(&ops[i], &world, 1);
+        told_sweep(&ops[i], &world);
     }
 }
 
