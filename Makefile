@@ -137,7 +137,9 @@ $(B)/tallyman-engine: $(B)/obj/engine/tallyman_engine.o $(ENGINE_LIBS)
 endif
 
 # ---- unit tests: tests/unit/LAYER/test_NAME.c links LAYER and below, tests/lib and cmocka ----
-TESTLIB_OBJ := $(patsubst tests/%.c,$(B)/obj/tests/%.o,$(sort $(wildcard tests/lib/*.c)))
+# told replaces malloc: from the archive it would get into every program.
+TOLD_OBJ := $(B)/obj/tests/lib/told.o
+TESTLIB_OBJ := $(filter-out $(TOLD_OBJ),$(patsubst tests/%.c,$(B)/obj/tests/%.o,$(sort $(wildcard tests/lib/*.c))))
 # An archive, so that a test of a low layer does not drag in what it does not use.
 TESTLIB := $(B)/lib/testlib.a
 $(TESTLIB): $(TESTLIB_OBJ)
@@ -153,9 +155,11 @@ define unit_rules
 $(B)/unit/$(1)/%: $(B)/obj/tests/unit/$(1)/%.o $(TESTLIB) $(call libs_for,$(1))
 	@mkdir -p $$(@D)
 	$$(call say,LINK,$$@)
-	$$(Q)$(CC) -o $$@ $$< $(TESTLIB) $(call libs_for,$(1)) $$(ALL_LDFLAGS) $(LIBS) -lcmocka -lm
+	$$(Q)$(CC) -o $$@ $$(filter %.o,$$^) $(TESTLIB) $(call libs_for,$(1)) $$(ALL_LDFLAGS) $(LIBS) -lcmocka -lm
 endef
 $(foreach l,$(TEST_LAYERS),$(eval $(call unit_rules,$(l))))
+
+$(B)/unit/journal/test_told $(B)/unit/store/test_told: $(TOLD_OBJ)
 
 # This one is its own libchdb: the library's calls are looked up in the program.
 $(B)/unit/engine/test_front: ALL_LDFLAGS += -rdynamic

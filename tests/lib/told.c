@@ -131,6 +131,31 @@ void *realloc(void *p, size_t n)
 
 #endif
 
+/* What a disk in memory needs is not the program's. */
+static const struct os_table *below;
+
+#define X(ret, name, params, args)     \
+    static ret quiet_##name params     \
+    {                                  \
+        inside++;                      \
+        ret result = below->name args; \
+        inside--;                      \
+        return result;                 \
+    }
+OS_FILE_CALLS(X)
+#undef X
+
+static void quiet_install(void)
+{
+    static struct os_table table;
+    below = os_current();
+    table = *below;
+#define X(ret, name, params, args) table.name = quiet_##name;
+    OS_FILE_CALLS(X)
+#undef X
+    os_install(&table);
+}
+
 /* ---- SQLite ---- */
 
 /* The library's own function of that name. */
@@ -283,6 +308,7 @@ static void arm(enum told_kind kind, uint64_t at)
         faults_watch(at == 0 ? note_call : NULL);
         return;
     }
+    quiet_install();
     armed = true;
 }
 
@@ -293,6 +319,8 @@ static void disarm(void)
         struck = faults_fired() > 0;
         faults_struck(struck_what, sizeof struck_what);
         faults_uninstall();
+    } else {
+        os_install(below);
     }
     armed = false;
     last_code = 0;
@@ -333,6 +361,11 @@ static uint64_t once(const struct told_op *op, void *world, enum told_kind kind,
     }
     op->end(world, r);
     return seen;
+}
+
+void told_rest(bool on)
+{
+    inside = on ? inside + 1 : inside - 1;
 }
 
 void told_sweep(const struct told_op *op, void *world)

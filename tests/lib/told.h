@@ -38,4 +38,7 @@ struct told_op {
  * place of the program (by the stack above it) the first and the last fail. */
 void told_sweep(const struct told_op *op, void *world);
 
+/* While it is on, allocations and calls of SQLite are the test's own and do not fail. */
+void told_rest(bool on);
+
 #endif
