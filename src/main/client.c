@@ -158,6 +158,9 @@ static bool set_request(struct client *c, struct attempt *t, const char *url,
         SET(CURLOPT_POSTFIELDS, req->body.ptr); /* borrowed, not copied */
         SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)req->body.len);
     }
+    if (req->patch) {
+        SET(CURLOPT_CUSTOMREQUEST, "PATCH");
+    }
     if (req->remove) {
         SET(CURLOPT_CUSTOMREQUEST, "DELETE");
     }

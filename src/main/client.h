@@ -71,6 +71,7 @@ struct client_request {
     const char *accept; /* NULL: application/json */
     bool post;          /* with body, as application/json; else GET */
     bool remove;        /* DELETE */
+    bool patch;         /* with post: PATCH */
     struct slice body;
     bool repeatable; /* may be sent again after a lost connection: the server knows repeats, or it
                         only reads */

@@ -1,12 +1,12 @@
 /* tallyman project: projects. `create ID` makes one and prints its capture token, with --directory
- * one that takes artifacts too; `list` shows all, `show ID` one with its keys and the state of its
- * delivery. */
-#include <stdlib.h>
+ * or --credentials-file one that takes artifacts too; `set ID` changes how those are delivered;
+ * `list` shows all, `show ID` one with its keys and the state of its delivery. */
 #include <string.h>
 
 #include "main/api.h"
 #include "main/args.h"
 #include "main/output.h"
+#include "main/project_settings.h"
 #include "main/verbs.h"
 #include "json/read.h"
 #include "json/write.h"
@@ -17,7 +17,7 @@
 struct project_verb {
     struct client_target target;
     const char *title;
-    const char *sink, *directory; /* of artifacts; NULL: not given */
+    struct project_settings settings;
     bool json;
 };
 
@@ -27,7 +27,9 @@ static void print_json(struct slice body)
     output_put(SLICE("\n"));
 }
 
-static bool call(const struct project_verb *p, struct buf *path, bool post, struct slice body,
+enum how { GET, POST, PATCH };
+
+static bool call(const struct project_verb *p, struct buf *path, enum how how, struct slice body,
                  struct client_answer *answer, int *code)
 {
     buf_put_char(path, '\0');
@@ -37,55 +39,23 @@ static bool call(const struct project_verb *p, struct buf *path, bool post, stru
         return false;
     }
     const struct client_request req = {
-        .path = path->ptr, .post = post, .body = body, .repeatable = !post};
+        .path = path->ptr,
+        .post = how != GET,
+        .patch = how == PATCH,
+        .body = body,
+        .repeatable = how != POST}; /* a change that was made is made again to the same end */
     return api_call(&p->target, &req, answer, code);
-}
-
-/* "directory: /srv/files", or nothing for a project that takes no artifacts. */
-static void put_destination(struct buf *out, struct slice project)
-{
-    struct slice artifacts;
-    struct slice sink;
-    struct slice directory;
-    if (json_member(project, SLICE("artifacts"), &artifacts) &&
-        json_type_of(artifacts) == JSON_OBJECT && json_member(artifacts, SLICE("sink"), &sink) &&
-        json_member(artifacts, SLICE("directory"), &directory)) {
-        api_put_shown(out, sink);
-        buf_put_cstr(out, ": ");
-        api_put_shown(out, directory);
-    }
 }
 
 /* A line of it, where there is one. */
 static void print_destination(const char *name, struct slice project)
 {
     struct buf b = {0};
-    put_destination(&b, project);
+    project_settings_put_short(&b, project);
     if (b.len > 0) {
         output_printf("%s%.*s\n", name, (int)b.len, b.ptr);
     }
     buf_free(&b);
-}
-
-/* Appends "artifacts":{...}, with the directory as the server must know it. */
-static void put_artifacts(struct buf *body, const char *sink, const char *directory)
-{
-    char *here = directory[0] == '/' ? NULL : realpath(".", NULL);
-    struct buf path = {0};
-    if (directory[0] != '/') {
-        body->failed = body->failed || here == NULL;
-        buf_put_cstr(&path, here != NULL ? here : "");
-        buf_put_char(&path, '/');
-    }
-    buf_put_cstr(&path, directory);
-    free(here);
-    buf_put_cstr(body, ",\"artifacts\":{\"sink\":");
-    json_put_string(body, slice_cstr(sink));
-    buf_put_cstr(body, ",\"directory\":");
-    json_put_string(body, buf_slice(&path));
-    buf_put_char(body, '}');
-    body->failed = body->failed || path.failed;
-    buf_free(&path);
 }
 
 static int create(const struct project_verb *p, const char *id)
@@ -101,14 +71,15 @@ static int create(const struct project_verb *p, const char *id)
         buf_put_cstr(&body, ",\"name\":");
         json_put_string(&body, slice_cstr(p->title));
     }
-    if (p->directory != NULL) {
-        put_artifacts(&body, p->sink != NULL ? p->sink : "directory", p->directory);
+    if (project_settings_given(&p->settings)) {
+        buf_put_cstr(&body, ",\"artifacts\":");
+        project_settings_put(&body, &p->settings);
     }
     buf_put_char(&body, '}');
     if (body.failed) {
         output_error(VERB, "out of memory");
         code = EXIT_FAILED;
-    } else if (call(p, &path, true, buf_slice(&body), &answer, &code)) {
+    } else if (call(p, &path, POST, buf_slice(&body), &answer, &code)) {
         struct slice object = buf_slice(&answer.body);
         if (p->json) {
             print_json(object);
@@ -116,6 +87,36 @@ static int create(const struct project_verb *p, const char *id)
             struct slice token = api_text(object, "capture_token");
             output_printf("project %s\ncapture token %.*s\n", id, (int)token.len, token.ptr);
             print_destination("artifacts ", object);
+        }
+        client_answer_free(&answer);
+    }
+    buf_free(&path);
+    buf_free(&body);
+    return code;
+}
+
+/* `set ID`: prints how its files are delivered from now on. */
+static int change(const struct project_verb *p, const char *id)
+{
+    struct client_answer answer;
+    struct buf path = {0};
+    struct buf body = {0};
+    int code = EXIT_DONE;
+    api_put_path(&path, "/api/v1/projects/", slice_cstr(id));
+    buf_put_cstr(&body, "{\"artifacts\":");
+    project_settings_put(&body, &p->settings);
+    buf_put_char(&body, '}');
+    if (body.failed) {
+        output_error(VERB, "out of memory");
+        code = EXIT_FAILED;
+    } else if (call(p, &path, PATCH, buf_slice(&body), &answer, &code)) {
+        struct slice object = buf_slice(&answer.body);
+        if (p->json) {
+            print_json(object);
+        } else {
+            output_printf("project %s\n", id);
+            print_destination("artifacts ", object);
+            project_settings_print(object, 26); /* artifacts.credentials_file */
         }
         client_answer_free(&answer);
     }
@@ -145,7 +146,7 @@ static bool list_table(struct slice body)
         table_cell_member(&t, item, "created_at");
         table_cell_member(&t, item, "capture_token");
         struct buf destination = {0};
-        put_destination(&destination, item);
+        project_settings_put_short(&destination, item);
         table_cell(&t, buf_slice(&destination));
         t.text.failed = t.text.failed || destination.failed;
         buf_free(&destination);
@@ -168,10 +169,11 @@ static bool show_one(struct slice body)
         output_put(SLICE("\n"));
     }
     struct buf destination = {0};
-    put_destination(&destination, body);
+    project_settings_put_short(&destination, body);
     output_printf("%-*s %.*s\n", NAME_WIDTH, "artifacts", (int)destination.len,
                   destination.len > 0 ? destination.ptr : "");
     buf_free(&destination);
+    project_settings_print(body, NAME_WIDTH);
     if (!json_member(body, SLICE("keys"), &keys)) {
         return false;
     }
@@ -213,7 +215,7 @@ static int get(const struct project_verb *p, const char *id)
     } else {
         api_put_path(&path, "/api/v1/projects/", slice_cstr(id));
     }
-    if (call(p, &path, false, (struct slice){0}, &answer, &code)) {
+    if (call(p, &path, GET, (struct slice){0}, &answer, &code)) {
         struct slice body = buf_slice(&answer.body);
         if (p->json) {
             print_json(body);
@@ -237,16 +239,7 @@ int verb_project(int argc, char **argv)
          .target = &p.title,
          .value = "TEXT",
          .help = "with create: a name for people"},
-        {.name = "sink",
-         .type = ARG_TEXT,
-         .target = &p.sink,
-         .value = "NAME",
-         .help = "with create: what delivers its files: directory (the default, and all there is)"},
-        {.name = "directory",
-         .type = ARG_TEXT,
-         .target = &p.directory,
-         .value = "DIR",
-         .help = "with create: take files too, and deliver them below DIR, which exists"},
+        PROJECT_SETTINGS_OPTIONS(p.settings),
         CLIENT_OPTION_DATA(p.target),
         CLIENT_OPTIONS_URL(p.target),
         CLIENT_OPTION_TIMEOUT(p.target),
@@ -255,11 +248,13 @@ int verb_project(int argc, char **argv)
     };
     const struct arg_verb verb = {
         .name = VERB,
-        .operands = "create ID | list | show ID",
+        .operands = "create ID | set ID | list | show ID",
         .about =
-            "Creates, lists and shows projects. An ID is 1 to 63 lower-case letters, digits,\n"
-            "'_' and '-'. Each project has a capture token, which SDKs send and anybody may see.\n"
-            "One with a directory takes files, too.\n",
+            "Creates, changes, lists and shows projects. An ID is 1 to 63 lower-case letters,\n"
+            "digits, '_' and '-'. Each project has a capture token, which SDKs send and anybody\n"
+            "may see. One with a directory or a key file takes files, too; set changes how those\n"
+            "are delivered, from the next one on: what is not given stays, and an empty value\n"
+            "goes back to the default.\n",
         .options = options,
         .option_count = sizeof options / sizeof *options,
         .operands_min = 1,
@@ -271,24 +266,29 @@ int verb_project(int argc, char **argv)
     }
     const char *what = args.operand[0];
     const char *id = args.operand_count > 1 ? args.operand[1] : NULL;
-    if (p.sink != NULL && p.directory == NULL) {
-        output_error(VERB, "--sink needs --directory");
+    bool creates = strcmp(what, "create") == 0, sets = strcmp(what, "set") == 0;
+    bool given = project_settings_given(&p.settings);
+    const char *mistake = project_settings_mistake(&p.settings, creates);
+    if (given && !creates && !sets) {
+        mistake = "settings of its files go with create and set";
+    } else if (sets && !given) {
+        mistake = "set needs what is to be changed: see --help";
+    } else if (sets && p.title != NULL) {
+        mistake = "--name goes with create";
+    }
+    if (mistake != NULL) {
+        output_error(VERB, "%s", mistake);
         return EXIT_USAGE;
     }
-    if (p.directory != NULL && p.directory[0] == '\0') {
-        output_error(VERB, "--directory: must not be empty");
-        return EXIT_USAGE;
-    }
-    if (p.directory != NULL && strcmp(what, "create") != 0) {
-        output_error(VERB, "--directory goes with create");
-        return EXIT_USAGE;
-    }
-    if (strcmp(what, "create") == 0 && id != NULL) {
+    if (creates && id != NULL) {
         return output_close(VERB, create(&p, id));
+    }
+    if (sets && id != NULL) {
+        return output_close(VERB, change(&p, id));
     }
     if ((strcmp(what, "list") == 0 && id == NULL) || (strcmp(what, "show") == 0 && id != NULL)) {
         return output_close(VERB, get(&p, id));
     }
-    output_error(VERB, "must be followed by: create ID, list, or show ID");
+    output_error(VERB, "must be followed by: create ID, set ID, list, or show ID");
     return EXIT_USAGE;
 }

@@ -14,7 +14,7 @@
     X(follow, "print events as they are committed")                     \
     X(streams, "list the streams and where they stand")                 \
     X(retire, "retire a source of the history for good")                \
-    X(project, "create, list and show projects of the capture door")    \
+    X(project, "create, change, list and show projects")                \
     X(key, "create, list and revoke the keys of a project")             \
     X(query, "ask the delivered events of a project with SQL")          \
     X(rejected, "list the events of a project that could not be taken") \

@@ -14,6 +14,7 @@
 
 #include "base/ensure.h"
 #include "base/log.h"
+#include "store/artifact/settings.h"
 #include "store/control_memory.h"
 #include "store/internal.h"
 
@@ -120,23 +121,39 @@ static int take_text(char *to, size_t size, struct slice from, struct err *e)
     return 0;
 }
 
-/* Both in one block; nothing for a project without a destination. */
-static int take_destination(struct artifact_destination *to, struct slice sink,
-                            struct slice directory, struct err *e)
+/* All in one block; nothing for a project without a destination. Settings that cannot be read (of
+ * a newer program; verify tells of damage) stop nothing: the project takes artifacts that declare
+ * their checksum, and those wait for their delivery. */
+static int take_destination(struct artifact_destination *to, struct sqlite3_stmt *st, struct err *e)
 {
+    struct slice sink = db_column(st, 4), directory = db_column(st, 5), text = db_column(st, 6);
+    struct artifact_sink read;
+    struct err why = {0};
     char *block;
 
     if (sink.len == 0) {
         return 0;
     }
-    block = malloc(sink.len + directory.len);
+    block = malloc(sink.len + directory.len + text.len);
     if (block == NULL) {
         return err_set(e, ERR_NO_MEMORY, "read the projects: out of memory");
     }
     memcpy(block, sink.ptr, sink.len);
-    memcpy(block + sink.len, directory.ptr, directory.len);
     to->sink = slice_of(block, sink.len);
+    if (directory.len > 0) {
+        memcpy(block + sink.len, directory.ptr, directory.len);
+    }
     to->directory = slice_of(block + sink.len, directory.len);
+    if (text.len > 0) {
+        memcpy(block + sink.len + directory.len, text.ptr, text.len);
+    }
+    to->settings = slice_of(block + sink.len + directory.len, text.len);
+    if (settings_read(to->sink, to->directory, to->settings, &read, &why) < 0) {
+        log_line(LOG_WARN, "store", "how project %lld delivers artifacts cannot be read: %s",
+                 (long long)sqlite3_column_int64(st, 0), why.text);
+        return 0;
+    }
+    to->checksum_optional = read.checksum_optional;
     return 0;
 }
 
@@ -158,7 +175,7 @@ static int take_project(struct control_snapshot *c, struct sqlite3_stmt *st, str
         r = take_text(p->title, sizeof p->title, db_column(st, 2), e);
     }
     if (r == 0) {
-        r = take_destination(&p->artifacts, db_column(st, 4), db_column(st, 5), e);
+        r = take_destination(&p->artifacts, st, e);
     }
     c->project_count += r == 0;
     return r;
@@ -247,7 +264,7 @@ static int read_snapshot(struct sqlite3 *db, struct control_snapshot *out, struc
 {
     struct control_snapshot c = {0};
     int r = take_all(db,
-                     "SELECT id, name, title, created_ms, sink, directory FROM projects"
+                     "SELECT id, name, title, created_ms, sink, directory, settings FROM projects"
                      " LEFT JOIN artifact_projects ON project = id ORDER BY id",
                      &c, take_project, e);
 

@@ -8,8 +8,8 @@
  * them; service keys only as their hash.
  *
  * Names: a project id is [a-z0-9][a-z0-9_-]{0,62}; a key's name (for segment keys: the source)
- * [A-Za-z0-9_.-]{1,64}; titles at most 200 bytes of UTF-8 without control characters; directories
- * absolute, at most 4000 bytes of the same. */
+ * [A-Za-z0-9_.-]{1,64}; titles at most 200 bytes of UTF-8 without control characters; what may be
+ * said of artifacts: artifact/settings.h. */
 #ifndef STORE_CONTROL_H
 #define STORE_CONTROL_H
 
@@ -49,14 +49,15 @@ const char *key_kind_name(enum key_kind k); /* "capture", "segment", "service" *
 #define KEY_NAME_MAX      64
 #define KEY_TEXT_MAX      64 /* "tmc_" or "tms_" and 40 random characters, ASCII */
 
-#define ARTIFACT_SINK_DIRECTORY "directory" /* the one sink there is */
+#define ARTIFACT_SINK_DIRECTORY "directory"
 #define ARTIFACT_DIRECTORY_MAX  4000
 
-/* Where the artifacts of a project are delivered. */
+/* Where and how the artifacts of a project are delivered; artifact/settings.h reads it. */
 struct artifact_destination {
-    struct slice sink; /* empty: the project takes no artifacts */
-    struct slice directory;
-    bool checksum_optional; /* of the settings */
+    struct slice sink;      /* empty: the project takes no artifacts */
+    struct slice directory; /* empty: the sink has none */
+    struct slice settings;  /* canonical JSON; empty: all at their defaults, as "{}" */
+    bool checksum_optional; /* as settings say; filled by control */
 };
 
 struct project {
@@ -97,11 +98,16 @@ const struct key *control_key_at(const struct control *c, int64_t project, size_
 
 /* ---- inside a job's run; the memory copy follows by control_committed ---- */
 /* Makes a project with a capture token of its own. artifacts may be NULL; whether its directory is
- * there is the caller's to see. ERR_INVALID_PROJECT (e->text: which rule), ERR_PROJECT_EXISTS, or a
- * store error. */
+ * there, and where its key file is, is the caller's to see. ERR_INVALID_PROJECT (e->text: which
+ * rule), ERR_PROJECT_EXISTS, or a store error. */
 int control_create_project(struct store *s, struct slice name, struct slice title,
                            const struct artifact_destination *artifacts, int64_t now_ms,
                            struct err *e) MUST_CHECK;
+/* Changes how a project's artifacts are delivered as a JSON object says (settings_apply: members
+ * that are not there stay); one that took none takes them from now on. What is packaged already
+ * keeps its place. ERR_NOT_FOUND, ERR_INVALID_PROJECT (which rule), or a store error. */
+int control_set_artifacts(struct store *s, int64_t project, struct slice changes,
+                          struct err *e) MUST_CHECK;
 /* Makes a key and gives its text, the only time that a service key's is seen. ERR_INVALID_KEY
  * (name, kind, scopes), ERR_NOT_FOUND (project). */
 int control_create_key(struct store *s, int64_t project, enum key_kind kind, struct slice name,

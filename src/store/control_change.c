@@ -5,12 +5,13 @@
  * clear.
  *
  * If power fails: a project, its destination, its counters and its first key are in one
- * transaction. Answers: names
- * that break a rule, projects that exist, keys that do not. */
+ * transaction, and so is a change of a destination. Answers: names and settings that break a rule,
+ * projects that exist, keys that do not. */
 #include <stdlib.h>
 
 #include "base/ensure.h"
 #include "os/os.h"
+#include "store/artifact/settings.h"
 #include "store/control_memory.h"
 #include "store/internal.h"
 #include "json/write.h"
@@ -36,24 +37,6 @@ static bool all_of(struct slice s, const char *allowed)
 #define UPPER  "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 #define DIGITS "0123456789"
 
-/* No control characters, so that it can be shown. */
-static bool plain_text(struct slice s)
-{
-    size_t bad;
-
-    if (!utf8_valid(s, &bad)) {
-        return false;
-    }
-    for (size_t i = 0; i < s.len; i++) {
-        unsigned char c = (unsigned char)s.ptr[i];
-        bool c1 = c == 0xc2 && i + 1 < s.len && (unsigned char)s.ptr[i + 1] < 0xa0;
-        if (c < 0x20 || c == 0x7f || c1) {
-            return false;
-        }
-    }
-    return true;
-}
-
 static int check_project(struct slice name, struct slice title, struct err *e)
 {
     if (name.len == 0 || name.len > PROJECT_NAME_MAX) {
@@ -69,31 +52,21 @@ static int check_project(struct slice name, struct slice title, struct err *e)
         return err_set(e, ERR_INVALID_PROJECT, "a project's name has at most %d bytes",
                        PROJECT_TITLE_MAX);
     }
-    if (!plain_text(title)) {
+    if (!settings_plain_text(title)) {
         return err_set(e, ERR_INVALID_PROJECT,
                        "a project's name is UTF-8 without control characters");
     }
     return 0;
 }
 
-static int check_destination(const struct artifact_destination *d, struct err *e)
+static int check_destination(const struct artifact_destination *d, struct slice project,
+                             struct err *e)
 {
-    if (!slice_eq(d->sink, SLICE(ARTIFACT_SINK_DIRECTORY))) {
-        return err_set(e, ERR_INVALID_PROJECT,
-                       "artifacts: the sink is \"" ARTIFACT_SINK_DIRECTORY "\"");
-    }
-    if (d->directory.len == 0 || d->directory.ptr[0] != '/') {
-        return err_set(e, ERR_INVALID_PROJECT, "artifacts: the directory is an absolute path");
-    }
-    if (d->directory.len > ARTIFACT_DIRECTORY_MAX) {
-        return err_set(e, ERR_INVALID_PROJECT, "artifacts: a directory has at most %d bytes",
-                       ARTIFACT_DIRECTORY_MAX);
-    }
-    if (!plain_text(d->directory)) {
-        return err_set(e, ERR_INVALID_PROJECT,
-                       "artifacts: a directory is UTF-8 without control characters");
-    }
-    return 0;
+    struct artifact_sink to;
+    int r = settings_read(d->sink, d->directory, d->settings.len > 0 ? d->settings : SLICE("{}"),
+                          &to, e);
+
+    return r == 0 ? settings_check(&to, project, e) : r;
 }
 
 static int check_key(enum key_kind kind, struct slice name, unsigned scopes, struct err *e)
@@ -293,18 +266,21 @@ static int insert_project(struct store *s, struct slice name, struct slice title
     return r;
 }
 
-static int insert_destination(struct store *s, int64_t project,
-                              const struct artifact_destination *d, struct err *e)
+static int put_destination(struct store *s, int64_t project, const struct artifact_destination *d,
+                           struct err *e)
 {
     struct sqlite3_stmt *st = NULL;
-    int r = db_prepare(s->db,
-                       "INSERT INTO artifact_projects(project, sink, directory) VALUES(?1, ?2, ?3)",
-                       &st, e);
+    int r =
+        db_prepare(s->db,
+                   "INSERT OR REPLACE INTO artifact_projects(project, sink, directory, settings)"
+                   " VALUES(?1, ?2, ?3, ?4)",
+                   &st, e);
 
     if (r == 0) {
         db_bind_int(st, 1, project);
         db_bind_text(st, 2, d->sink);
         db_bind_text(st, 3, d->directory);
+        db_bind_text(st, 4, d->settings.len > 0 ? d->settings : SLICE("{}"));
         r = db_run(st, "store a project's destination", e);
     }
     sqlite3_finalize(st);
@@ -321,7 +297,7 @@ int control_create_project(struct store *s, struct slice name, struct slice titl
 
     ensure(s->in_job);
     if (r == 0 && artifacts != NULL) {
-        r = check_destination(artifacts, e);
+        r = check_destination(artifacts, name, e);
     }
     if (r == 0) {
         r = project_exists(s, name, e);
@@ -337,11 +313,91 @@ int control_create_project(struct store *s, struct slice name, struct slice titl
         r = insert_project(s, name, title, now_ms, &id, e);
     }
     if (r == 0 && artifacts != NULL) {
-        r = insert_destination(s, id, artifacts, e);
+        r = put_destination(s, id, artifacts, e);
     }
     return r < 0
                ? r
                : control_create_key(s, id, KEY_CAPTURE, SLICE("default"), 0, now_ms, &key, text, e);
+}
+
+/* As it is in the table now; a project without a row begins with defaults. */
+static int get_destination(struct store *s, int64_t project, struct artifact_sink *to,
+                           struct err *e)
+{
+    struct sqlite3_stmt *st = NULL;
+    int r = db_prepare(s->db,
+                       "SELECT sink, directory, settings FROM artifact_projects WHERE project = ?1",
+                       &st, e);
+
+    memset(to, 0, sizeof *to);
+    to->retention_ms = -1;
+    if (r == 0) {
+        db_bind_int(st, 1, project);
+        r = db_step(st, "look up a project's destination", e);
+    }
+    if (r > 0) {
+        r = settings_read(db_column(st, 0), db_column(st, 1), db_column(st, 2), to, e);
+    }
+    sqlite3_finalize(st);
+    return r;
+}
+
+/* The id's project's name; ERR_NOT_FOUND. */
+static int project_name(struct store *s, int64_t project, char out[PROJECT_NAME_MAX + 1],
+                        struct err *e)
+{
+    struct sqlite3_stmt *st = NULL;
+    int r = db_prepare(s->db, "SELECT name FROM projects WHERE id = ?1", &st, e);
+
+    if (r == 0) {
+        db_bind_int(st, 1, project);
+        r = db_step(st, "look up a project", e);
+        if (r > 0) {
+            struct slice name = db_column(st, 0);
+            size_t n = name.len < PROJECT_NAME_MAX ? name.len : PROJECT_NAME_MAX;
+            memcpy(out, name.ptr, n);
+            out[n] = '\0';
+            r = 0;
+        } else if (r == 0) {
+            r = err_set(e, ERR_NOT_FOUND, "there is no such project");
+        }
+    }
+    sqlite3_finalize(st);
+    return r;
+}
+
+int control_set_artifacts(struct store *s, int64_t project, struct slice changes, struct err *e)
+{
+    struct artifact_sink to;
+    struct buf text;
+    char name[PROJECT_NAME_MAX + 1];
+    int r = project_name(s, project, name, e);
+
+    ensure(s->in_job);
+    if (r == 0) {
+        r = get_destination(s, project, &to, e);
+    }
+    if (r == 0) {
+        r = settings_apply(&to, changes, e);
+    }
+    if (r == 0) {
+        r = settings_check(&to, slice_cstr(name), e);
+    }
+    if (r < 0) {
+        return r;
+    }
+    buf_init(&text, SETTINGS_TEXT_MAX);
+    settings_put(&text, &to);
+    if (text.failed) {
+        r = err_set(e, ERR_NO_MEMORY, "no memory for a project's settings");
+    } else {
+        const struct artifact_destination d = {.sink = slice_cstr(to.sink),
+                                               .directory = slice_cstr(to.directory),
+                                               .settings = buf_slice(&text)};
+        r = put_destination(s, project, &d, e);
+    }
+    buf_free(&text);
+    return r;
 }
 
 int control_revoke_key(struct store *s, int64_t project, int64_t key, int64_t now_ms, struct err *e)

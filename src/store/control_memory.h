@@ -16,7 +16,7 @@ struct control_key_entry {
 };
 
 struct control_snapshot {
-    struct project *project; /* by id; sink and directory are owned, in one block */
+    struct project *project; /* by id; of artifacts, the texts are owned, in one block */
     size_t project_count;
     struct control_key_entry *key; /* by project, then by id */
     size_t key_count;

@@ -1,10 +1,9 @@
 /* Tables, triggers, migrations, and the backfill of what is derived.
  *
  * Version 1 holds the truth; version 2 adds what is derived from it and the recent receipts;
- * version 3 adds where the artifacts of a project go. A file
- * is brought forward one version a transaction, in which user_version rises too: after a power
- * failure it is at one version or the next, whole. The backfill is a transaction as well and is
- * begun again.
+ * version 3 adds where the artifacts of a project go, version 4 how. A file is brought forward one
+ * version a transaction, in which user_version rises too: after a power failure it is at one version
+ * or the next, whole. The backfill is a transaction as well and is begun again.
  *
  * Answers: a newer version, a foreign or broken file, no space; all stop the start of the server
  * and change nothing. */
@@ -71,7 +70,11 @@ static const char version_3[] =
     "CREATE TABLE artifact_projects(project INTEGER PRIMARY KEY, sink TEXT NOT NULL,"
     " directory TEXT NOT NULL) STRICT;";
 
-static const char *const steps[SCHEMA_VERSION] = {version_1, version_2, version_3};
+/* {}: everything at its default, which is what version 3 did. */
+static const char version_4[] =
+    "ALTER TABLE artifact_projects ADD COLUMN settings TEXT NOT NULL DEFAULT '{}';";
+
+static const char *const steps[SCHEMA_VERSION] = {version_1, version_2, version_3, version_4};
 
 static int step_forward(struct sqlite3 *db, int64_t from, struct err *e)
 {

@@ -3,7 +3,7 @@
  *
  * What is truth and what is derived:
  *   projects, keys,
- *   artifact_projects      control.h
+ *   artifact_projects      control.h, artifact/settings.h
  *   events                 queued events; a delivered one is gone
  *   receipts               (project, uuid) -> event id, for ever, in key order
  *   receipts_recent        the same facts: new ones go here, in the order of ids, and are moved to
@@ -25,7 +25,7 @@
 
 #include "store/store.h"
 
-#define SCHEMA_VERSION        3
+#define SCHEMA_VERSION        4
 #define SCHEMA_APPLICATION_ID 0x544c4c59 /* "TLLY" */
 
 /* Reads the version and changes nothing. ERR_UNSUPPORTED: newer, or another program's. */

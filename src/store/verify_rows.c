@@ -8,6 +8,7 @@
 
 #include "base/ensure.h"
 #include "base/hash.h"
+#include "store/artifact/settings.h"
 #include "store/verify_internal.h"
 
 #define SLICE_ROWS   5000
@@ -123,6 +124,14 @@ struct walk {
                      "directory is no absolute path' END"                                         \
                      " FROM artifact_projects a WHERE a.project > ?1 ORDER BY a.project LIMIT ?3"
 
+#define HOW_DELIVERED                                                                          \
+    "SELECT a.project, 0, " NO_PROJECT(                                                        \
+        "a",                                                                                   \
+        DESTINATION) ", artifact_settings(a.project,"                                          \
+                     " a.sink, a.directory, a.settings, (SELECT p.name FROM projects p WHERE " \
+                     "p.id = a.project))"                                                      \
+                     " FROM artifact_projects a WHERE a.project > ?1 ORDER BY a.project LIMIT ?3"
+
 #define PROJECTS "SELECT p.id, 1 FROM projects p WHERE p.id > ?1 ORDER BY p.id LIMIT ?3"
 
 #define KEYS                                                                                      \
@@ -167,7 +176,8 @@ static const struct walk walks[] = {
     {"delivery_state", 1, INT32_MAX, 1, STATE, {K(PROJECT)}, 1},
     {"projects", 1, INT32_MAX, 1, PROJECTS, {K(PROJECT)}, 0},
     {"keys", 1, INT32_MAX, 1, KEYS, {K(PROJECT), K(KEY)}, 2},
-    {"artifact_projects", 3, INT32_MAX, 1, DESTINATIONS, {K(PROJECT), K(DESTINATION)}, 2},
+    {"artifact_projects", 3, 3, 1, DESTINATIONS, {K(PROJECT), K(DESTINATION)}, 2},
+    {"artifact_projects", 4, INT32_MAX, 1, HOW_DELIVERED, {K(PROJECT), K(DESTINATION)}, 2},
 };
 
 /* Two recent receipts of one identity; the table has no index that would tell. Sorted in memory:
@@ -324,12 +334,42 @@ static void sql_sha256(sqlite3_context *ctx, int argc, sqlite3_value **argv)
     sqlite3_result_blob(ctx, hash, sizeof hash, SQLITE_TRANSIENT);
 }
 
+static struct slice text_of(sqlite3_value *v)
+{
+    const void *text = sqlite3_value_text(v);
+    return slice_of(text != NULL ? text : "", (size_t)sqlite3_value_bytes(v));
+}
+
+/* artifact_settings(project, sink, directory, settings, name): NULL, or which rule they break. */
+static void sql_settings(sqlite3_context *ctx, int argc, sqlite3_value **argv)
+{
+    struct artifact_sink to;
+    struct err why = {0};
+    char told[400];
+    ensure(argc == 5);
+    int r = settings_read(text_of(argv[1]), text_of(argv[2]), text_of(argv[3]), &to, &why);
+    if (r == 0) {
+        r = settings_check(&to, text_of(argv[4]), &why);
+    }
+    if (r == ERR_NO_MEMORY) {
+        sqlite3_result_error_nomem(ctx);
+    } else if (r < 0) {
+        (void)snprintf(told, sizeof told, "artifact destination of project %lld: %s",
+                       (long long)sqlite3_value_int64(argv[0]), why.text);
+        sqlite3_result_text(ctx, told, -1, SQLITE_TRANSIENT);
+    }
+}
+
 int verify_rows(struct verify_run *v)
 {
     int64_t next = 0;
-    int rc = sqlite3_create_function_v2(v->db, "sha256", 1,
-                                        SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_DIRECTONLY,
-                                        NULL, sql_sha256, NULL, NULL, NULL);
+    const int flags = SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_DIRECTONLY;
+    int rc =
+        sqlite3_create_function_v2(v->db, "sha256", 1, flags, NULL, sql_sha256, NULL, NULL, NULL);
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_create_function_v2(v->db, "artifact_settings", 5, flags, NULL, sql_settings,
+                                        NULL, NULL, NULL);
+    }
     if (rc != SQLITE_OK) {
         return err_set(v->e, ERR_NO_MEMORY, "no memory for a function");
     }

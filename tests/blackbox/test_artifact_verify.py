@@ -81,7 +81,9 @@ def lines(text):
 
 def test_projects(door):
     shown = json.loads(door.cli("project", "show", "files", "--json"))
-    assert shown["artifacts"] == {"sink": "directory", "directory": str(door.files)}, "made absolute by the program"
+    assert shown["artifacts"] == {"sink": "directory", "directory": str(door.files), "credentials_file": None, "metadata": {},
+                                  "identifier": "{{OBJECT_ID}}", "remote_name": "{{FILENAME}}", "packager": "identity",
+                                  "retention": None, "require_checksum": True}, "made absolute by the program"
     assert f"directory: {door.files}" in door.cli("project", "list")
     assert f"artifacts                           directory: {door.files}\n" in door.cli("project", "show", "files")
     door.cli("project", "create", "plain")
@@ -94,10 +96,10 @@ def test_projects(door):
 @pytest.mark.parametrize("args, code, words", [
     (("create", "x", "--directory", "nowhere"), 1, "No such file or directory; make the directory first"),
     (("create", "x", "--directory", "data/uploads"), 1, "lies in the data directory"),
-    (("create", "x", "--sink", "s3", "--directory", "files"), 1, 'the sink is "directory"'),
-    (("create", "x", "--sink", "directory"), 2, "--sink needs --directory"),
+    (("create", "x", "--sink", "s3", "--directory", "files"), 1, 'artifacts.sink: there are "directory" and "internet_archive"'),
+    (("create", "x", "--sink", "directory"), 2, "--sink and the other settings need --directory or --credentials-file"),
     (("create", "x", "--directory="), 2, "--directory: must not be empty"),
-    (("list", "--directory", "files"), 2, "--directory goes with create"),
+    (("list", "--directory", "files"), 2, "settings of its files go with create and set"),
 ])
 def test_projects_that_are_refused(door, args, code, words):
     assert words in door.cli("project", *args, want=code)

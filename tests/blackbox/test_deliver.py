@@ -104,7 +104,7 @@ class World:
 
     def point(self, project, place):
         with contextlib.closing(sqlite3.connect(self.data / "tallyman.sqlite")) as db, db:
-            db.execute("INSERT OR REPLACE INTO artifact_projects SELECT id, 'directory', ? FROM projects WHERE name = ?",
+            db.execute("INSERT OR REPLACE INTO artifact_projects(project, sink, directory) SELECT id, 'directory', ? FROM projects WHERE name = ?",
                        (str(place), project))
 
     def accept(self, *contents, project="alpha", filename="a file.bin"):

@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "door/manage/manage.h"
+#include "store/artifact/settings.h"
 #include "store/control.h"
 #include "store/queue.h"
 #include "json/read.h"
@@ -77,6 +78,28 @@ void manage_delivery_begin(struct manage *m, const struct http_request *req, int
 int manage_delivery_read(const char *data, struct manage_delivery *d, struct err *e) MUST_CHECK;
 void manage_put_delivery(struct buf *b, const struct manage_delivery *d); /* one JSON object */
 
+/* ---- settings of a project's artifacts ---- */
+struct manage_settings {
+    struct manage *m;
+    int64_t key;                /* who asks; 0: the administrator */
+    struct slice object;        /* as it was given; strict JSON, in the request's arena */
+    struct artifact_sink given; /* on top of nothing */
+    int code;                   /* of the look */
+    struct err e;
+};
+/* Members by themselves are checked. ERR_INVALID_PROJECT (e->text names the member),
+ * ERR_NO_MEMORY. *out is in the arena. */
+int manage_settings_read(struct manage *m, struct http_request *req,
+                         const struct manage_caller *who, struct slice object,
+                         struct manage_settings **out, struct err *e) MUST_CHECK;
+/* Any thread; blocks. Whether paths are where they may be: s->code, s->e. */
+void manage_settings_look(struct manage_settings *s);
+/* A line of the log that says who did what. */
+void manage_settings_log(const struct manage_settings *s, const struct project *p,
+                         const char *what);
+/* One JSON object with all members, or null. */
+void manage_put_artifacts(struct buf *b, const struct artifact_destination *d);
+
 /* ---- keys ---- */
 /* The members of PROJECT, without braces. */
 void manage_put_project(struct buf *b, const struct control *c, const struct project *p);
@@ -91,6 +114,8 @@ void manage_projects_create_head(void *ctx, struct http_request *req);
 void manage_projects_create(void *ctx, struct http_request *req);
 void manage_project_head(void *ctx, struct http_request *req);
 void manage_project_show(void *ctx, struct http_request *req);
+void manage_project_change_head(void *ctx, struct http_request *req);
+void manage_project_change(void *ctx, struct http_request *req);
 void manage_keys_head(void *ctx, struct http_request *req);
 void manage_keys_list(void *ctx, struct http_request *req);
 void manage_keys_create_head(void *ctx, struct http_request *req);

@@ -3,14 +3,8 @@
  * A project is made by one small job of the store, in a transaction with its first capture key; the
  * answer leaves after that commit, from the memory copy that control_committed has brought up to
  * date. If the copy could not be read, the project is there all the same, and the answer says so.
- *
- * The directory of a project's artifacts must be there and outside the data directory. That is
- * looked up on a worker, because a dead mount may let it wait for long; what becomes of the
- * directory later is for the delivery to meet. */
+ * What it may say of its artifacts: api_settings.c. */
 #include "door/manage/api.h"
-
-#include <errno.h>
-#include <sys/stat.h>
 
 #include "base/ensure.h"
 #include "os/os.h"
@@ -42,14 +36,7 @@ void manage_put_project(struct buf *b, const struct control *c, const struct pro
         json_put_string(b, slice_cstr(k->text));
     }
     json_put_name(b, "artifacts");
-    if (p->artifacts.sink.len == 0) {
-        buf_put_cstr(b, "null");
-    } else {
-        buf_put_char(b, '{');
-        manage_put_text(b, "sink", p->artifacts.sink);
-        manage_put_text(b, "directory", p->artifacts.directory);
-        buf_put_char(b, '}');
-    }
+    manage_put_artifacts(b, &p->artifacts);
 }
 
 /* ---- list ---- */
@@ -97,18 +84,29 @@ struct create {
     struct manage *m;
     struct http_request *req;
     struct slice name, title;
-    struct artifact_destination artifacts; /* sink empty: none */
-    int code;                              /* of the look at its directory */
-    struct err e;
+    struct manage_settings *artifacts; /* NULL: none */
 };
 
 static int create_run(struct store_job *job, struct store *s, struct err *e)
 {
     struct create *c = (struct create *)job;
+    struct artifact_destination to = {0};
+    struct buf text;
+    int r;
 
-    return control_create_project(s, c->name, c->title,
-                                  c->artifacts.sink.len > 0 ? &c->artifacts : NULL,
-                                  (int64_t)os_clock_real_ms(), e);
+    buf_init(&text, SETTINGS_TEXT_MAX);
+    if (c->artifacts != NULL) {
+        settings_put(&text, &c->artifacts->given);
+        to = (struct artifact_destination){.sink = slice_cstr(c->artifacts->given.sink),
+                                           .directory = slice_cstr(c->artifacts->given.directory),
+                                           .settings = buf_slice(&text)};
+    }
+    r = text.failed
+            ? err_set(e, ERR_NO_MEMORY, "no memory for a project's settings")
+            : control_create_project(s, c->name, c->title, c->artifacts != NULL ? &to : NULL,
+                                     (int64_t)os_clock_real_ms(), e);
+    buf_free(&text);
+    return r;
 }
 
 static void create_done(struct store_job *job, int code, const struct err *e)
@@ -129,112 +127,31 @@ static void create_done(struct store_job *job, int code, const struct err *e)
     }
     const struct project *p = control_project(control, c->name);
     ensure(p != NULL);
+    if (c->artifacts != NULL) {
+        manage_settings_log(c->artifacts, p, "made");
+    }
     buf_put_char(&b, '{');
     manage_put_project(&b, control, p);
     buf_put_char(&b, '}');
     manage_answer(c->req, 201, &b);
 }
 
-#define TREE_PATH_MAX 4096
-
-/* 1: path is `of` or lies in it, through links too; 0; or a negative errno. Goes up by "..", which
- * is what a directory's parents really are. */
-static int lies_in(const struct os_stat *of, const char *path)
-{
-    char up[TREE_PATH_MAX];
-    struct os_stat at, parent;
-    size_t n = strlen(path);
-    int r = os_stat(path, &at);
-
-    ensure(n < sizeof up);
-    memcpy(up, path, n);
-    while (r == 0) {
-        if (at.inode == of->inode && at.device == of->device) {
-            return 1;
-        }
-        if (n + 4 > sizeof up) {
-            return -ENAMETOOLONG;
-        }
-        memcpy(up + n, "/..", 4);
-        n += 3;
-        r = os_stat(up, &parent);
-        if (r == 0 && parent.inode == at.inode && parent.device == at.device) {
-            return 0; /* the root */
-        }
-        at = parent;
-    }
-    return r;
-}
-
-static int check_directory(const char *data, struct slice directory, struct err *e)
-{
-    char path[ARTIFACT_DIRECTORY_MAX + 1];
-    struct os_stat st, home;
-    int r;
-
-    if (directory.len == 0 || directory.ptr[0] != '/' || directory.len >= sizeof path ||
-        memchr(directory.ptr, '\0', directory.len) != NULL) {
-        return 0; /* control_create_project names the rule */
-    }
-    memcpy(path, directory.ptr, directory.len);
-    path[directory.len] = '\0';
-    r = os_stat(path, &st);
-    if (r == 0 && !S_ISDIR(st.mode)) {
-        r = -ENOTDIR;
-    }
-    if (r != 0) {
-        return err_set(e, ERR_INVALID_PROJECT, "artifacts: %.200s: %s%s", path, strerror(-r),
-                       r == -ENOENT ? "; make the directory first" : "");
-    }
-    r = os_stat(data, &home);
-    if (r != 0) {
-        return err_os(e, r, "look at the data directory", data);
-    }
-    r = lies_in(&home, path);
-    if (r < 0) {
-        return err_set(e, ERR_INVALID_PROJECT, "artifacts: %.200s: its parents: %s", path,
-                       strerror(-r));
-    }
-    return r == 0 ? 0
-                  : err_set(e, ERR_INVALID_PROJECT,
-                            "artifacts: %.200s lies in the data directory; it must be elsewhere",
-                            path);
-}
-
 static void create_work(void *ctx)
 {
     struct create *c = ctx;
 
-    c->code = check_directory(c->m->data, c->artifacts.directory, &c->e);
+    manage_settings_look(c->artifacts);
 }
 
 static void create_looked(void *ctx, struct http_request *req)
 {
     struct create *c = ctx;
 
-    if (c->code != 0) {
-        manage_answer_err(req, &c->e);
+    if (c->artifacts->code != 0) {
+        manage_answer_err(req, &c->artifacts->e);
         return;
     }
     store_submit(c->m->store, &c->job);
-}
-
-static int read_destination(struct http_request *req, struct slice object,
-                            struct artifact_destination *out, struct err *e)
-{
-    struct manage_member members[] = {{.name = "sink", .type = JSON_STRING, .required = true},
-                                      {.name = "directory", .type = JSON_STRING, .required = true}};
-    int r = manage_read_object(req, "artifacts", object, members, 2, e);
-
-    if (r == 0 && members[0].value.len == 0) {
-        r = err_set(e, ERR_INVALID_PROJECT,
-                    "artifacts: the sink is \"" ARTIFACT_SINK_DIRECTORY "\"");
-    }
-    if (r == 0) {
-        *out =
-            (struct artifact_destination){.sink = members[0].value, .directory = members[1].value};
-    }
-    return r;
 }
 
 void manage_projects_create_head(void *ctx, struct http_request *req)
@@ -254,7 +171,7 @@ void manage_projects_create(void *ctx, struct http_request *req)
     struct manage_member members[] = {{.name = "id", .type = JSON_STRING, .required = true},
                                       {.name = "name", .type = JSON_STRING},
                                       {.name = "artifacts", .type = JSON_OBJECT}};
-    struct artifact_destination artifacts = {0};
+    struct manage_settings *artifacts = NULL;
 
     if (!manage_may_instance(m, req, SCOPE_PROJECTS_ADMIN, &who)) {
         return;
@@ -269,7 +186,7 @@ void manage_projects_create(void *ctx, struct http_request *req)
     }
     int r = manage_read_body(req, members, 3, &e);
     if (r == 0 && members[2].given) {
-        r = read_destination(req, members[2].value, &artifacts, &e);
+        r = manage_settings_read(m, req, &who, members[2].value, &artifacts, &e);
     }
     if (r != 0) {
         manage_answer_err(req, &e);

@@ -84,16 +84,17 @@ static void metrics(void *ctx, struct http_request *req)
 #define P "/api/v1/projects"
 
 /* X(path, method, largest body, on_head, on_request) */
-#define API_ROUTES(X)                                                                       \
-    X("/api/v1/status", HTTP_GET, 0, manage_status_head, manage_status)                     \
-    X(P, HTTP_GET, 0, manage_projects_head, manage_projects_list)                           \
-    X(P, HTTP_POST, MANAGE_BODY_MAX, manage_projects_create_head, manage_projects_create)   \
-    X(P "/*", HTTP_GET, 0, manage_project_head, manage_project_show)                        \
-    X(P "/*/keys", HTTP_GET, 0, manage_keys_head, manage_keys_list)                         \
-    X(P "/*/keys", HTTP_POST, MANAGE_BODY_MAX, manage_keys_create_head, manage_keys_create) \
-    X(P "/*/keys/*", HTTP_DELETE, 0, manage_keys_head, manage_keys_revoke)                  \
-    X(P "/*/status", HTTP_GET, 0, manage_project_status_head, manage_project_status)        \
-    X(P "/*/rejected", HTTP_GET, 0, manage_rejected_head, manage_rejected_list)             \
+#define API_ROUTES(X)                                                                         \
+    X("/api/v1/status", HTTP_GET, 0, manage_status_head, manage_status)                       \
+    X(P, HTTP_GET, 0, manage_projects_head, manage_projects_list)                             \
+    X(P, HTTP_POST, MANAGE_BODY_MAX, manage_projects_create_head, manage_projects_create)     \
+    X(P "/*", HTTP_GET, 0, manage_project_head, manage_project_show)                          \
+    X(P "/*", HTTP_PATCH, MANAGE_BODY_MAX, manage_project_change_head, manage_project_change) \
+    X(P "/*/keys", HTTP_GET, 0, manage_keys_head, manage_keys_list)                           \
+    X(P "/*/keys", HTTP_POST, MANAGE_BODY_MAX, manage_keys_create_head, manage_keys_create)   \
+    X(P "/*/keys/*", HTTP_DELETE, 0, manage_keys_head, manage_keys_revoke)                    \
+    X(P "/*/status", HTTP_GET, 0, manage_project_status_head, manage_project_status)          \
+    X(P "/*/rejected", HTTP_GET, 0, manage_rejected_head, manage_rejected_list)               \
     X(P "/*/query", HTTP_POST, MANAGE_QUERY_BODY_MAX, manage_query_head, manage_query_request)
 
 /* The same on the Unix socket only. */

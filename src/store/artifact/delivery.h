@@ -13,6 +13,7 @@
 
 #include "base/err.h"
 #include "base/slice.h"
+#include "store/artifact/settings.h"
 #include "store/artifact/upload.h"
 
 #define DELIVERY_FILE      "delivery.sqlite"
@@ -74,25 +75,6 @@ struct delivery_counts {
 /* As above, for status. */
 int delivery_counts_read(const char *data, struct delivery_counts *out, struct err *e) MUST_CHECK;
 
-#define DELIVERY_CREDENTIALS_MAX 1000
-#define DELIVERY_TEMPLATE_MAX    400
-#define DELIVERY_SETTING_MAX     6144 /* of metadata, as canonical JSON */
-
-/* Where a project's artifacts go and what they are called there (table artifact_projects of
- * tallyman.sqlite). Templates: template.h. In a zeroed struct every member but the first two stands
- * for its default. */
-struct artifact_sink {
-    char sink[32];                                       /* "directory", "internet_archive" */
-    char directory[4001];                                /* of "directory"; else "" */
-    char credentials_file[DELIVERY_CREDENTIALS_MAX + 1]; /* "": none; only its path is ours */
-    char identifier[DELIVERY_TEMPLATE_MAX + 1];          /* "": {{OBJECT_ID}} */
-    char remote_name[DELIVERY_TEMPLATE_MAX + 1];         /* "": {{FILENAME}} */
-    /* Canonical JSON, name -> array of templates; "": {} */
-    char metadata[DELIVERY_SETTING_MAX + 1];
-    char packager[16];      /* "": "identity" */
-    int64_t retention_ms;   /* of local bytes after verification; below 1: they are kept for good */
-    bool checksum_optional; /* an upload may come without a checksum */
-};
 /* Any process: reads it from DATA/tallyman.sqlite. ERR_NOT_FOUND: no such project, or it takes no
  * artifacts. */
 int artifact_sink_read(const char *data, struct slice project, struct artifact_sink *out,

@@ -159,7 +159,7 @@ static int place_metadata(struct delivery_plan *p, const struct expansion *x, co
     int r;
 
     buf_init(&b, DELIVERY_METADATA_MAX);
-    r = settings_metadata_expand(slice_cstr(metadata), &x->values, &b, &why);
+    r = settings_metadata_expand(slice_cstr(metadata), &x->values, &b, NULL, &why);
     if (r < 0) {
         r = err_set(e, why.code, "the project's metadata: %.250s", why.text);
     } else {

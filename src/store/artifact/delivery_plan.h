@@ -4,7 +4,7 @@
  * The plan is packages/PACKAGE.plan.json, and the same bytes are in delivery.sqlite. It says where
  * the package goes and is never computed again: later settings of the project change nothing for
  * what is sealed. Manifest and plan depend on the receipt, the declared name and the
- * project's settings only, so building twice gives the same bytes. Pure: no file is touched here. */
+ * project's settings only, so building twice gives the same bytes. Pure: no file is touched. */
 #ifndef STORE_ARTIFACT_DELIVERY_PLAN_H
 #define STORE_ARTIFACT_DELIVERY_PLAN_H
 
@@ -18,8 +18,9 @@
 #define DELIVERY_MANIFEST_TAIL ".manifest.jsonl"
 #define DELIVERY_PLAN_TAIL     ".plan.json"
 #define DELIVERY_TEXT_MAX      65536 /* of a plan or a manifest */
-#define DELIVERY_METADATA_MAX  16384 /* expanded: twice the headers' limit, for escapes */
-#define DELIVERY_PACKAGER      "identity"
+/* Of expanded metadata: twice the headers' limit, for escapes. */
+#define DELIVERY_METADATA_MAX 16384
+#define DELIVERY_PACKAGER     "identity"
 
 /* What is known of an accepted artifact: from its receipt and its .info. */
 struct delivery_artifact {

@@ -145,17 +145,19 @@ static bool take_retention(struct slice object, int64_t *out)
     return *out >= 0;
 }
 
+/* Kept as it is spelt: what is not spelt canonically is no plan of ours. */
 static bool take_metadata(struct slice object, struct delivery_plan *p)
 {
     struct slice value;
     struct buf again;
+    struct err ignored;
     bool ok;
 
     if (!json_member(object, SLICE("metadata"), &value) || value.len > DELIVERY_METADATA_MAX) {
         return false;
     }
     buf_init(&again, DELIVERY_METADATA_MAX);
-    ok = settings_metadata_again(value, &again) && slice_eq(buf_slice(&again), value);
+    ok = settings_metadata_put(value, &again, &ignored) == 0 && slice_eq(buf_slice(&again), value);
     buf_free(&again);
     if (ok) {
         memcpy(p->metadata, value.ptr, value.len);

@@ -1,4 +1,4 @@
-/* delivery_sink: where a project's artifacts go, asked from tallyman.sqlite.
+/* delivery_sink: where a project's artifacts go, and how, asked from tallyman.sqlite.
  *
  * The process `tallyman deliver` owns nothing there and only looks. A database without the table is
  * of an older server: no project of it takes artifacts. Power failure: nothing is written. */
@@ -6,40 +6,41 @@
 
 #include "store/artifact/delivery.h"
 #include "store/artifact/delivery_reader.h"
+#include "store/artifact/settings.h"
 #include "store/store.h"
 
-static int copy_text(char *out, size_t size, struct slice text, const char *what, struct err *e)
+/* 0: no table, of version 2; 3 columns: of version 3, everything at its default. */
+static int columns(struct sqlite3 *db, int64_t *count, struct err *e)
 {
-    if (text.len >= size || memchr(text.ptr, '\0', text.len) != NULL) {
-        return err_set(e, ERR_CORRUPT, "%s: the %s of a project is too long", STORE_FILE, what);
-    }
-    memcpy(out, text.ptr, text.len);
-    out[text.len] = '\0';
-    return 0;
+    return db_number(db, "SELECT count(*) FROM pragma_table_info('artifact_projects')", 0, count,
+                     e);
 }
 
 static int look(struct sqlite3 *db, struct slice project, struct artifact_sink *out, struct err *e)
 {
     struct sqlite3_stmt *st = NULL;
-    int64_t table;
-    int r = db_number(db, "SELECT count(*) FROM sqlite_master WHERE name = 'artifact_projects'", 0,
-                      &table, e);
+    struct err why = {0};
+    int64_t count;
+    int r = columns(db, &count, e);
 
-    if (r < 0 || table == 0) {
+    if (r < 0 || count == 0) {
         return r < 0 ? r : ERR_NOT_FOUND;
     }
     r = db_prepare(db,
-                   "SELECT a.sink, a.directory FROM projects p JOIN artifact_projects a"
-                   " ON a.project = p.id WHERE p.name = ?1",
+                   count > 3 ? "SELECT a.sink, a.directory, a.settings FROM projects p"
+                               " JOIN artifact_projects a ON a.project = p.id WHERE p.name = ?1"
+                             : "SELECT a.sink, a.directory, '{}' FROM projects p"
+                               " JOIN artifact_projects a ON a.project = p.id WHERE p.name = ?1",
                    &st, e);
     if (r == 0) {
         db_bind_text(st, 1, project);
         r = db_step(st, "look for a destination", e);
         if (r > 0) {
-            r = copy_text(out->sink, sizeof out->sink, db_column(st, 0), "sink", e);
-            if (r == 0) {
-                r = copy_text(out->directory, sizeof out->directory, db_column(st, 1), "directory",
-                              e);
+            r = settings_read(db_column(st, 0), db_column(st, 1), db_column(st, 2), out, &why);
+            if (r < 0) {
+                r = err_set(e, r == ERR_INVALID_PROJECT ? ERR_CORRUPT : r,
+                            "%s: the settings of a project cannot be read: %.200s", STORE_FILE,
+                            why.text);
             }
         } else if (r == 0) {
             r = ERR_NOT_FOUND;

@@ -56,7 +56,7 @@ static void test_projects(void **state)
     reply_free(&r);
     expect(k, "", "GET " P "/nothing", NULL, 404, "\"error\":\"not_found\"");
     expect(k, "", "GET " P "/demo/", NULL, 404, "\"error\":\"not_found\"");
-    expect(k, "", "DELETE " P "/demo", NULL, 405, "Allow: GET, HEAD\r\n");
+    expect(k, "", "DELETE " P "/demo", NULL, 405, "Allow: GET, HEAD, PATCH\r\n");
 }
 
 static void test_bad_bodies(void **state)

@@ -75,14 +75,18 @@ static void test_projects(void **state)
 {
     struct kit *k = *state;
     char dir[] = "/tmp/tallyman-files-XXXXXX";
-    char text[200];
+    char text[400];
     char token[KEY_TEXT_MAX + 1];
 
     assert_non_null(mkdtemp(dir));
     kit_project(k, "plain", token);
     expect(k, "", "GET " P "/plain", NULL, 200, "\"artifacts\":null");
-    (void)snprintf(text, sizeof text, "\"artifacts\":{\"sink\":\"directory\",\"directory\":\"%s\"}",
-                   dir);
+    (void)snprintf(
+        text, sizeof text,
+        "\"artifacts\":{\"sink\":\"directory\",\"directory\":\"%s\",\"credentials_file\":null,"
+        "\"identifier\":\"{{OBJECT_ID}}\",\"remote_name\":\"{{FILENAME}}\",\"metadata\":{},"
+        "\"packager\":\"identity\",\"retention\":null,\"require_checksum\":true}",
+        dir);
     create_at(k, dir, 201, text);
     expect(k, "", "GET " P, NULL, 200, text);
     expect(k, "", "GET " P "/files", NULL, 200, text);
@@ -99,14 +103,14 @@ static void test_bad_artifacts(void **state)
     } table[] = {
         {"null", "artifacts must be an object"},
         {"\"directory\"", "artifacts must be an object"},
-        {"{}", "artifacts: sink is missing"},
-        {"{\"sink\":\"directory\"}", "artifacts: directory is missing"},
-        {"{\"sink\":1,\"directory\":\"/tmp\"}", "artifacts: sink must be a string"},
-        {"{\"sink\":\"directory\",\"directory\":[]}", "artifacts: directory must be a string"},
+        {"{}", "artifacts.sink: there are \\\"directory\\\" and \\\"internet_archive\\\""},
+        {"{\"sink\":\"directory\"}", "artifacts.directory: the sink directory needs one"},
+        {"{\"sink\":1,\"directory\":\"/tmp\"}", "artifacts.sink: it must be a string"},
+        {"{\"sink\":\"directory\",\"directory\":[]}", "artifacts.directory: it must be a string"},
         {"{\"sink\":\"directory\",\"directory\":\"/tmp\",\"more\":1}",
-         "artifacts: unknown member \\\"more\\\""},
-        {"{\"sink\":\"s3\",\"directory\":\"/tmp\"}", "artifacts: the sink is \\\"directory\\\""},
-        {"{\"sink\":\"\",\"directory\":\"/tmp\"}", "artifacts: the sink is \\\"directory\\\""},
+         "artifacts.more: there is no such member; there are sink, directory, "},
+        {"{\"sink\":\"s3\",\"directory\":\"/tmp\"}", "artifacts.sink: there are \\\"directory\\\""},
+        {"{\"sink\":\"\",\"directory\":\"/tmp\"}", "artifacts.sink: it must not be empty"},
     };
     static char longest[4200];
     struct kit *k = *state;
@@ -115,15 +119,15 @@ static void test_bad_artifacts(void **state)
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         create(k, table[i].artifacts, 400, table[i].text);
     }
-    create_at(k, "", 400, "artifacts: the directory is an absolute path");
-    create_at(k, "tmp", 400, "artifacts: the directory is an absolute path");
+    create_at(k, "", 400, "artifacts.directory: it must not be empty");
+    create_at(k, "tmp", 400, "artifacts.directory: it is an absolute path");
     create_at(k, "/tmp\\u0000x", 400, "UTF-8 without control characters");
     create_at(k, "/none/such", 400, "No such file or directory; make the directory first");
     create_at(k, "/etc/passwd", 400, "/etc/passwd: Not a directory");
     memset(longest, 'x', sizeof longest);
     longest[0] = '/';
     longest[4001] = '\0';
-    create_at(k, longest, 400, "artifacts: a directory has at most 4000 bytes");
+    create_at(k, longest, 400, "artifacts.directory: it has at most 4000 bytes");
     longest[4000] = '\0';
     create_at(k, longest, 400, "File name too long");
     /* The data directory, what is in it, and ways around. */

@@ -109,14 +109,14 @@ static void test_artifacts(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(try_artifacts(&k, SLICE("files"), SLICE("directory"), bad[i]),
                          ERR_INVALID_PROJECT);
-        assert_non_null(strstr(k.e.text, "director"));
+        assert_non_null(strstr(k.e.text, "artifacts.directory: "));
     }
     const struct slice bad_sinks[] = {SLICE(""), SLICE("s3"), SLICE("directory\0"),
                                       SLICE("Directory")};
     for (size_t i = 0; i < sizeof bad_sinks / sizeof *bad_sinks; i++) {
         assert_int_equal(try_artifacts(&k, SLICE("files"), bad_sinks[i], SLICE("/srv")),
                          ERR_INVALID_PROJECT);
-        assert_non_null(strstr(k.e.text, "sink"));
+        assert_non_null(strstr(k.e.text, "artifacts.sink: "));
     }
     assert_null(control_project(store_control(k.s), SLICE("files"))); /* none of it stayed */
     assert_int_equal(kit_number(&k, "SELECT count(*) FROM artifact_projects"), 0);

@@ -1,4 +1,5 @@
 /* Versions: a new file, a file of version 1, newer and foreign ones; derived tables gone. */
+#include "store/artifact/settings.h"
 #include "tests/unit/store/store_kit.h"
 
 /* What version 1 was, frozen here; and some rows of it. */
@@ -129,7 +130,7 @@ static void test_forward_from_2(void **state)
     make_file(&k, version_2_step);
     kit_open(&k);
     store_get_status(k.s, &st);
-    assert_int_equal(st.schema_version, 3);
+    assert_int_equal(st.schema_version, SCHEMA_VERSION);
     assert_int_equal(st.pending_events, 3);
     assert_int_equal(st.receipts, 4);
     kit_check(&k);
@@ -141,6 +142,39 @@ static void test_forward_from_2(void **state)
     assert_false(control_takes_artifacts(c, 2));
     kit_reopen(&k);
     kit_check(&k);
+    kit_end(&k);
+    (void)state;
+}
+
+/* Projects of version 3 go on as they did: everything that version 4 adds is at its default. */
+static void test_forward_from_3(void **state)
+{
+    struct kit k;
+    struct store_status st;
+    struct artifact_sink to;
+    kit_dir(&k);
+    make_file(&k, version_1_file);
+    make_file(&k, version_2_step);
+    make_file(&k, "CREATE TABLE artifact_projects(project INTEGER PRIMARY KEY, sink TEXT NOT NULL,"
+                  " directory TEXT NOT NULL) STRICT; PRAGMA user_version=3;"
+                  "INSERT INTO artifact_projects VALUES(2, 'directory', '/srv/files')");
+    kit_open(&k);
+    store_get_status(k.s, &st);
+    assert_int_equal(st.schema_version, SCHEMA_VERSION);
+    kit_check(&k);
+    for (int again = 0; again < 2; again++) {
+        const struct control *c = store_control(k.s);
+        const struct artifact_destination *d = &control_project(c, SLICE("beta"))->artifacts;
+        assert_false(control_takes_artifacts(c, 1));
+        assert_true(control_takes_artifacts(c, 2));
+        assert_true(control_requires_checksum(c, 2));
+        assert_true(slice_eq(d->directory, SLICE("/srv/files")));
+        assert_true(slice_eq(d->settings, SLICE("{}")));
+        assert_int_equal(settings_read(d->sink, d->directory, d->settings, &to, &k.e), 0);
+        assert_int_equal(settings_check(&to, SLICE("beta"), &k.e), 0);
+        assert_true(to.retention_ms == -1);
+        kit_reopen(&k);
+    }
     kit_end(&k);
     (void)state;
 }
@@ -197,7 +231,7 @@ static void test_refused(void **state)
         "CREATE TABLE other(x)",
         "PRAGMA application_id=5",
         "PRAGMA user_version=1",
-        "CREATE TABLE t(x); PRAGMA application_id=1414286425; PRAGMA user_version=4",
+        "CREATE TABLE t(x); PRAGMA application_id=1414286425; PRAGMA user_version=5",
         "CREATE TABLE t(x); PRAGMA application_id=1414286425; PRAGMA user_version=-1",
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
@@ -253,8 +287,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forward_from_1), cmocka_unit_test(test_forward_undone),
-        cmocka_unit_test(test_forward_from_2), cmocka_unit_test(test_new_file),
-        cmocka_unit_test(test_refused),        cmocka_unit_test(test_backfill),
+        cmocka_unit_test(test_forward_from_2), cmocka_unit_test(test_forward_from_3),
+        cmocka_unit_test(test_new_file),       cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_backfill),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -163,12 +163,20 @@ static const struct {
      "rejected 2: there is no project 9"},
     {"UPDATE keys SET project = 9 WHERE id = 2", "key 2: there is no project 9"},
     {"INSERT INTO delivery_state VALUES(9, 1)", "delivery state: there is no project 9"},
-    {"INSERT INTO artifact_projects VALUES(9, 'directory', '/x')",
+    {"INSERT INTO artifact_projects VALUES(9, 'directory', '/x', '{}')",
      "artifact destination of project 9: there is no project 9"},
-    {"INSERT INTO artifact_projects VALUES(1, 'odd', '/x')",
-     "artifact destination of project 1: no such sink"},
-    {"INSERT INTO artifact_projects VALUES(1, 'directory', 'x')",
-     "artifact destination of project 1: its directory is no absolute path"},
+    {"INSERT INTO artifact_projects VALUES(1, 'odd', '/x', '{}')",
+     "artifact destination of project 1: artifacts.sink: there are \"directory\" and"
+     " \"internet_archive\""},
+    {"INSERT INTO artifact_projects VALUES(1, 'directory', 'x', '{}')",
+     "artifact destination of project 1: artifacts.directory: it is an absolute path"},
+    {"INSERT INTO artifact_projects VALUES(1, 'directory', '/x', '{ }')",
+     "artifact destination of project 1: artifacts: its settings are not as they are written"},
+    {"INSERT INTO artifact_projects VALUES(1, 'directory', '/x', '{\"identifier\":\"same\"}')",
+     "artifact destination of project 1: artifacts.identifier: it or remote_name must hold"
+     " {{OBJECT_ID}}, {{PACKAGE_ID}} or {{PACKAGE_ID_SHORT}}, or files would meet under one name"},
+    {"INSERT INTO artifact_projects VALUES(1, 'directory', '/x', '{\"identifier\":')",
+     "artifact destination of project 1: artifacts: it must be an object"},
     {"UPDATE keys SET hash = x'00' WHERE id = 1", "key 1: its hash has 1 bytes"},
     {"UPDATE keys SET kind = 'odd' WHERE id = 1", "key 1: no such kind"},
     {"UPDATE keys SET text = NULL WHERE id = 1", "key 1: only public keys are kept in clear"},
@@ -178,8 +186,8 @@ static const struct {
      "schema: trigger events_removed is missing or not as it should be"},
     {"DROP INDEX keys_project", "schema: index keys_project is missing or not as it should be"},
     {"CREATE TABLE zoo(x)", "schema: table zoo is not ours"},
-    {"PRAGMA user_version=4", "schema version 4; this program knows 1 to 3"},
-    {"PRAGMA user_version=0", "schema version 0; this program knows 1 to 3"},
+    {"PRAGMA user_version=5", "schema version 5; this program knows 1 to 4"},
+    {"PRAGMA user_version=0", "schema version 0; this program knows 1 to 4"},
     {"PRAGMA application_id=7", "tallyman.sqlite is another program's database"},
 };
 
@@ -245,6 +253,24 @@ static void a_version_before(void **state)
     fixture_close(db);
     fixture_verified(f);
     fixture_same_lines(f->told, "event 6: no receipt has its id");
+}
+
+static void destinations_of_version_3(void **state)
+{
+    struct fixture *f = *state;
+    struct sqlite3 *db = fixture_db(f);
+    fixture_sql(db, "DROP TABLE artifact_projects;"
+                    "CREATE TABLE artifact_projects(project INTEGER PRIMARY KEY, sink TEXT NOT"
+                    " NULL, directory TEXT NOT NULL) STRICT; PRAGMA user_version=3;"
+                    "INSERT INTO artifact_projects VALUES(1, 'directory', '/x')");
+    fixture_close(db);
+    fixture_verified(f);
+    fixture_same_lines(f->told, "");
+    db = fixture_db(f);
+    fixture_sql(db, "UPDATE artifact_projects SET sink = 'odd'");
+    fixture_close(db);
+    fixture_verified(f);
+    fixture_same_lines(f->told, "artifact destination of project 1: no such sink");
 }
 
 /* Brought forward, but the power went before what is derived was filled. */
@@ -542,6 +568,7 @@ int main(void)
         T(an_event_without_project),
         T(too_many_to_tell),
         T(a_version_before),
+        T(destinations_of_version_3),
         T(not_yet_filled),
         T(not_a_database),
         T(cut_short),
