@@ -2,8 +2,8 @@
  *
  * Version 1 holds the truth; version 2 adds what is derived from it and the recent receipts;
  * version 3 adds where the artifacts of a project go, version 4 how. A file is brought forward one
- * version a transaction, in which user_version rises too: after a power failure it is at one version
- * or the next, whole. The backfill is a transaction as well and is begun again.
+ * version a transaction, in which user_version rises too: after a power failure it is at one
+ * version or the next, whole. The backfill is a transaction as well and is begun again.
  *
  * Answers: a newer version, a foreign or broken file, no space; all stop the start of the server
  * and change nothing. */

@@ -1,4 +1,5 @@
-/* settings: templates, the rules of destinations, and a project's settings as text and as a whole. */
+/* settings: templates, the rules of destinations, and a project's settings as text and as a
+ * whole. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
