@@ -107,8 +107,8 @@ static int expand(const char *template, const struct expansion *x, const char *w
     if (b.failed) {
         r = err_set(e, ERR_INVALID_PROJECT, "the project's %s: it is too long", what);
     } else {
+        memset(out, 0, DELIVERY_NAME_MAX); /* a longer one may have been there */
         memcpy(out, b.ptr == NULL ? "" : b.ptr, b.len);
-        out[b.len] = '\0';
     }
     buf_free(&b);
     return r;

@@ -2,8 +2,9 @@
  *
  * internet_archive: an identifier is [A-Za-z0-9][A-Za-z0-9._-]{4,99}; a remote name is made of
  * [A-Za-z0-9._-] and "/", without empty segments, "." or "..", and of no name that the Archive
- * keeps for itself. The Archive keeps IDENTIFIER_meta.xml and its like; here the ending alone is
- * refused, because what an uploader calls a file must not be able to complete it.
+ * keeps for itself. The Archive keeps IDENTIFIER_meta.xml and its like, names that begin with "_", and
+ * history/; here the ending alone is refused, because what an uploader calls a file must not be
+ * able to complete it.
  *
  * directory: both are one plain file name that does not begin with a dot: the adapter joins them
  * with "/" and nothing else, and ".tallyman-" is its own.
@@ -105,15 +106,16 @@ bool destination_reserved(const char *sink, struct slice name)
     if (!is_archive(sink)) {
         return false;
     }
-    if (slash != NULL) {
-        return first.len == sizeof "history" - 1 && ends_with(first, "history");
+    if ((name.len > 0 && name.ptr[0] == '_') ||
+        (first.len == sizeof "history" - 1 && ends_with(first, "history"))) {
+        return true;
     }
-    for (size_t i = 0; i < sizeof tails / sizeof *tails; i++) {
+    for (size_t i = 0; slash == NULL && i < sizeof tails / sizeof *tails; i++) {
         if (ends_with(name, tails[i])) {
             return true;
         }
     }
-    return name.len > 0 && (name.ptr[0] == '_' || (name.len == 7 && ends_with(name, "history")));
+    return false;
 }
 
 static const char *segment_rule(struct slice s)

@@ -248,6 +248,7 @@ static void test_scopes(void **state)
         {"GET " P, NULL, 200, 200, 200, 200, 200},
         {"POST " P, MAKE, 403, 403, 403, 409, 409},
         {"GET " P "/demo", NULL, 403, 403, 403, 200, 403},
+        {"PATCH " P "/demo", "{\"artifacts\":{}}", 403, 403, 403, 400, 403},
         {"GET " P "/demo/keys", NULL, 403, 403, 403, 200, 403},
         {"POST " P "/demo/keys", KEY, 403, 403, 403, 201, 403},
         {"DELETE " P "/demo/keys/99", NULL, 403, 403, 403, 404, 403},

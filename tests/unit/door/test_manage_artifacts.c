@@ -164,6 +164,96 @@ static void test_deep_directory(void **state)
     expect(k, "", "GET " P, NULL, 200, "{\"projects\":[]}");
 }
 
+/* ---- settings that change ---- */
+
+static void change(struct kit *k, const char *artifacts, unsigned status, const char *text)
+{
+    char body[5200];
+
+    (void)snprintf(body, sizeof body, "{\"artifacts\":%s}", artifacts);
+    expect(k, "", "PATCH " P "/files", body, status, text);
+}
+
+static void test_change(void **state)
+{
+    struct kit *k = *state;
+    char dir[] = "/tmp/tallyman-files-XXXXXX";
+    char text[200];
+    char token[KEY_TEXT_MAX + 1];
+    const struct control *c;
+
+    assert_non_null(mkdtemp(dir));
+    kit_project(k, "files", token);
+    expect(k, "", "PATCH " P "/none", "{\"artifacts\":{}}", 404, "there is no such project");
+    expect(k, "", "PATCH " P "/files", "{}", 400, "artifacts is missing");
+    expect(k, "", "PATCH " P "/files", "{\"artifacts\":null}", 400, "artifacts must be an object");
+    expect(k, "", "PATCH " P "/files", "{\"name\":\"x\"}", 400, "unknown member");
+    expect(k, "", "PATCH " P "/files?x=1", "{\"artifacts\":{}}", 400, "no query parameters");
+    /* It took none; what is not whole is refused, and nothing of it stays. */
+    change(k, "{\"retention\":\"1d\"}", 400, "artifacts.sink: there are");
+    expect(k, "", "GET " P "/files", NULL, 200, "\"artifacts\":null");
+    (void)snprintf(text, sizeof text, "{\"sink\":\"directory\",\"directory\":\"%s\"}", dir);
+    change(k, text, 200, "\"identifier\":\"{{OBJECT_ID}}\"");
+    c = store_control(k->store);
+    assert_true(control_takes_artifacts(c, 1) && control_requires_checksum(c, 1));
+    /* Members one by one; the others stay. */
+    change(k, "{\"retention\":\"36h\",\"require_checksum\":false}", 200, "\"retention\":\"36h\"");
+    assert_false(control_requires_checksum(store_control(k->store), 1));
+    change(k, "{\"identifier\":\"{{PROJECT}}-{{OBJECT_ID}}\"}", 200,
+           "\"identifier\":\"{{PROJECT}}-{{OBJECT_ID}}\",\"remote_name\":\"{{FILENAME}}\","
+           "\"metadata\":{},\"packager\":\"identity\",\"retention\":\"36h\","
+           "\"require_checksum\":false}");
+    change(k, "{\"identifier\":\"all\"}", 400, "artifacts.identifier: it or remote_name must hold");
+    change(k, "{\"metadata\":{\"title\":\"x\"}}", 400, "artifacts.metadata: the sink directory");
+    change(k, "{\"directory\":\"/none/such\"}", 400, "No such file or directory");
+    change(k, "{\"sink\":\"internet_archive\"}", 400, "artifacts.directory: the sink internet_");
+    change(k,
+           "{\"sink\":\"internet_archive\",\"directory\":null,\"credentials_file\":\"/none/keys\","
+           "\"metadata\":{\"b\":\"{{DATE}}\",\"a\":[\"x\",\"y\"]},\"retention\":null}",
+           200,
+           "\"sink\":\"internet_archive\",\"directory\":null,\"credentials_file\":\"/none/keys\","
+           "\"identifier\":\"{{PROJECT}}-{{OBJECT_ID}}\",\"remote_name\":\"{{FILENAME}}\","
+           "\"metadata\":{\"a\":[\"x\",\"y\"],\"b\":[\"{{DATE}}\"]},\"packager\":\"identity\","
+           "\"retention\":null,\"require_checksum\":false}");
+    change(k, "{\"require_checksum\":null}", 200, "\"require_checksum\":true");
+    assert_true(control_requires_checksum(store_control(k->store), 1));
+    change(k, "{}", 200, "\"metadata\":{\"a\":");
+    assert_int_equal(rmdir(dir), 0);
+}
+
+/* The key file may not be where the server and its backups can read it. */
+static void test_credentials_outside(void **state)
+{
+    struct kit *k = *state;
+    char text[400], link[200];
+    const char *const inside[] = {"keys", "uploads/keys", "none/such/keys"};
+
+    for (size_t i = 0; i < sizeof inside / sizeof *inside; i++) {
+        char path[200];
+        (void)snprintf(path, sizeof path, "%s/%s", k->dir, inside[i]);
+        (void)snprintf(text, sizeof text,
+                       "{\"sink\":\"internet_archive\",\"identifier\":\"x-{{OBJECT_ID}}\","
+                       "\"credentials_file\":\"%s\"}",
+                       path);
+        create(k, text, 400, "artifacts.credentials_file: /");
+    }
+    (void)snprintf(link, sizeof link, "%s-link", k->dir);
+    (void)snprintf(text, sizeof text, "%s/inner", k->dir);
+    assert_int_equal(mkdir(text, 0700), 0);
+    assert_int_equal(symlink(text, link), 0);
+    (void)snprintf(text, sizeof text,
+                   "{\"sink\":\"internet_archive\",\"identifier\":\"x-{{OBJECT_ID}}\","
+                   "\"credentials_file\":\"%s/keys\"}",
+                   link);
+    create(k, text, 400, "lies in the data directory");
+    assert_int_equal(unlink(link), 0);
+    (void)snprintf(text, sizeof text,
+                   "{\"sink\":\"internet_archive\",\"identifier\":\"x-{{OBJECT_ID}}\","
+                   "\"credentials_file\":\"%s-keys\"}",
+                   k->dir);
+    create(k, text, 201, "-keys\"");
+}
+
 /* ---- artifacts ---- */
 
 /* An upload of `size` bytes 'x' of which `written` come. */
@@ -493,6 +583,8 @@ int main(void)
         test(test_projects),
         test(test_bad_artifacts),
         test(test_deep_directory),
+        test(test_change),
+        test(test_credentials_outside),
         test(test_nothing),
         test(test_partial),
         test(test_gone),

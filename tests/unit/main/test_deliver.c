@@ -272,6 +272,38 @@ static void test_the_end_at_each_look(void **state)
     print_message("ended at %u looks\n", ends);
 }
 
+/* Settings of an older or a newer program that give no allowed place stop that package, and
+ * nothing else; once they are mended, a restart goes on. */
+static void test_settings_park(void **state)
+{
+    struct delivery_view v;
+    struct err e = {0};
+    char path[120];
+    struct sqlite3 *db;
+
+    (void)state;
+    snprintf(path, sizeof path, "%s/%s", data, STORE_FILE);
+    if (db_open(path, SQLITE_OPEN_READWRITE, 100, &db, &e) != 0) {
+        fail_msg("%s", e.text);
+    }
+    assert_int_equal(db_exec(db,
+                             "ALTER TABLE artifact_projects ADD COLUMN settings TEXT NOT NULL"
+                             " DEFAULT '{}'; UPDATE artifact_projects SET settings ="
+                             " '{\"identifier\":\"same\"}'",
+                             &e),
+                     0);
+    assert_int_equal(run(), 0);
+    assert_int_equal(delivery_view_read(data, slice_cstr(id), &v, &e), 0);
+    assert_int_equal(v.state, DELIVERY_PARKED);
+    assert_non_null(strstr(v.error, "name neither object nor package id"));
+    assert_non_null(strstr(v.way_out, "tallyman project set"));
+    assert_int_equal(names_in(place), 0);
+    assert_int_equal(db_exec(db, "UPDATE artifact_projects SET settings = '{}'", &e), 0);
+    assert_int_equal(run(), 0);
+    delivered();
+    sqlite3_close(db);
+}
+
 static void test_backoff(void **state)
 {
     (void)state;
@@ -318,6 +350,7 @@ int main(void)
         T(test_delivers),
         T(test_each_call_fails),
         T(test_the_end_at_each_look),
+        T(test_settings_park),
         cmocka_unit_test(test_backoff),
         cmocka_unit_test(test_scans_leave_time),
         cmocka_unit_test(test_shown),

@@ -143,6 +143,68 @@ static void test_artifacts(void **state)
     (void)state;
 }
 
+struct change {
+    int64_t project;
+    struct slice changes;
+};
+
+static int run_change(struct kit_job *j, struct store *s, struct err *e)
+{
+    const struct change *c = j->arg;
+    return control_set_artifacts(s, c->project, c->changes, e);
+}
+
+static int try_change(struct kit *k, int64_t project, const char *changes)
+{
+    struct change c = {project, slice_cstr(changes)};
+    int r = kit_do(k, run_change, &c);
+    assert_true(r != 0 || control_committed(k->s, &k->e) == 0);
+    return r;
+}
+
+/* What a change leaves out stays; what breaks a rule changes nothing. */
+static void test_change(void **state)
+{
+    struct kit k;
+    kit_start(&k);
+    assert_int_equal(try_artifacts(&k, SLICE("files"), SLICE("directory"), SLICE("/srv")), 0);
+    int64_t id = control_project(store_control(k.s), SLICE("files"))->id;
+    assert_int_equal(try_change(&k, 99, "{}"), ERR_NOT_FOUND);
+    assert_int_equal(try_change(&k, id, "{\"retention\":\"1d\",\"require_checksum\":false}"), 0);
+    assert_int_equal(try_change(&k, id, "{\"identifier\":\"x-{{OBJECT_ID}}\"}"), 0);
+    assert_int_equal(try_change(&k, id, "{\"identifier\":\"x\"}"), ERR_INVALID_PROJECT);
+    assert_int_equal(try_change(&k, id, "{\"other\":\"x\"}"), ERR_INVALID_PROJECT);
+    for (int again = 0; again < 2; again++) {
+        const struct control *c = store_control(k.s);
+        assert_true(slice_eq(control_project_by_id(c, id)->artifacts.settings,
+                             SLICE("{\"identifier\":\"x-{{OBJECT_ID}}\",\"require_checksum\":false,"
+                                   "\"retention\":\"1d\"}")));
+        assert_false(control_requires_checksum(c, id));
+        assert_true(control_requires_checksum(c, 99));
+        kit_reopen(&k);
+    }
+    assert_int_equal(
+        try_change(&k, id, "{\"identifier\":null,\"require_checksum\":null,\"retention\":null}"),
+        0);
+    assert_true(
+        slice_eq(control_project_by_id(store_control(k.s), id)->artifacts.settings, SLICE("{}")));
+    /* One that took none. */
+    id = control_project(store_control(k.s), SLICE("alpha"))->id;
+    assert_int_equal(try_change(&k, id, "{\"sink\":\"directory\"}"), ERR_INVALID_PROJECT);
+    assert_false(control_takes_artifacts(store_control(k.s), id));
+    assert_int_equal(try_change(&k, id, "{\"sink\":\"directory\",\"directory\":\"/d\"}"), 0);
+    assert_true(control_takes_artifacts(store_control(k.s), id));
+    /* Settings of a newer program stop nothing here, and are not written over. */
+    assert_int_equal(
+        db_exec(k.s->db, "UPDATE artifact_projects SET settings = '{\"later\":1}'", &k.e), 0);
+    kit_reopen(&k);
+    assert_true(control_takes_artifacts(store_control(k.s), id));
+    assert_true(control_requires_checksum(store_control(k.s), id));
+    assert_int_equal(try_change(&k, id, "{\"retention\":\"1d\"}"), ERR_INVALID_PROJECT);
+    kit_end(&k);
+    (void)state;
+}
+
 static void check_token(const char *text, const char *prefix)
 {
     assert_int_equal(strlen(text), 44);
@@ -406,6 +468,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_project_names),
         cmocka_unit_test(test_artifacts),
+        cmocka_unit_test(test_change),
         cmocka_unit_test(test_keys),
         cmocka_unit_test(test_key_rules),
         cmocka_unit_test(test_revoke),

@@ -183,6 +183,7 @@ static void test_names(void **state)
                                       "x_reviews.xml",
                                       "x_rules.conf",
                                       "__ia_thumb.jpg",
+                                      "_x/y",
                                       "history/a",
                                       "history",
                                       "History/a",
