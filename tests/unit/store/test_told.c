@@ -218,7 +218,7 @@ static int run_deliver(void *ctx, struct err *e)
 
 static int make_project(struct kit_job *j, struct store *s, struct err *e)
 {
-    const struct artifact_destination to = {SLICE("directory"), SLICE("/srv")};
+    const struct artifact_destination to = {.sink = SLICE("directory"), .directory = SLICE("/srv")};
     (void)j;
     return control_create_project(s, SLICE("gamma"), SLICE("Gamma"), &to, KIT_NOW, e);
 }

@@ -14,7 +14,7 @@
 #include "store/artifact/warc_zstd.h"
 
 #define RECORD(version, headers, block) "WARC/" version "\r\n" headers "\r\n" block "\r\n\r\n"
-#define RECORD(version, headers, block) "WARC/" version "\r\n" headers "\r\n" block "\r\n\r\n"
+#define GOOD                            RECORD("1.1", "WARC-Type: warcinfo\r\nContent-Length: 5\r\n", "hello")
 #define OTHER                           RECORD("1.0", "content-LENGTH:\t0 \r\nX: a\r\n\tb\r\n", "")
 
 static struct warc_zstd *checker;
