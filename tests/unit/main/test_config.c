@@ -119,7 +119,7 @@ static void test_table(void **state)
         for (size_t j = 0; row->name[j] != '\0'; j++) {
             char n = row->name[j];
             assert_int_equal(row->flag[j], n == '_' ? '-' : n);
-            env[at++] = (char)(n == '_' ? n : n - 'a' + 'A');
+            env[at++] = (char)(n >= 'a' && n <= 'z' ? n - 'a' + 'A' : n);
         }
         assert_string_equal(row->env, env);
         assert_true(strlen(row->help) > 10);
