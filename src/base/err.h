@@ -65,6 +65,8 @@
     X(INVALID_OFFSET, "invalid_offset", 400, false, LOG_DEBUG)                                 \
     X(CONCATENATION_UNSUPPORTED, "concatenation_unsupported", 400, false, LOG_DEBUG)           \
     X(UPLOAD_INTERRUPTED, "upload_interrupted", 400, true, LOG_DEBUG)                          \
+    X(INVALID_UPLOAD_CHECKSUM, "invalid_upload_checksum", 400, false, LOG_DEBUG)               \
+    X(UPLOAD_ACCEPTED, "upload_accepted", 403, false, LOG_DEBUG)                               \
     X(UPLOAD_NOT_FOUND, "upload_not_found", 404, false, LOG_DEBUG)                             \
     X(MISMATCHED_OFFSET, "mismatched_offset", 409, true, LOG_DEBUG)                            \
     X(NOT_ACCEPTED, "not_accepted", 409, true, LOG_DEBUG)                                      \
@@ -74,6 +76,7 @@
     X(UPLOAD_SIZE_EXCEEDED, "upload_size_exceeded", 413, false, LOG_DEBUG)                     \
     X(INVALID_CONTENT_TYPE, "invalid_content_type", 415, false, LOG_DEBUG)                     \
     X(CHECKSUM_MISMATCH, "checksum_mismatch", 422, false, LOG_WARN)                            \
+    X(UPLOAD_CHECKSUM_MISMATCH, "upload_checksum_mismatch", 460, true, LOG_INFO)               \
     X(LOW_SPACE, "low_space", 429, true, LOG_WARN)                                             \
     X(ACCEPT_FAILED, "accept_failed", 500, true, LOG_ERROR)                                    \
     X(SERVER_SHUTDOWN, "server_shutdown", 503, true, LOG_INFO)                                 \

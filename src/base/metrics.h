@@ -117,6 +117,10 @@
       "Uploads accepted: a receipt was synced.")                                                   \
     X(ARTIFACT_MISMATCHES, "tallyman_artifact_mismatches_total", "counter",                        \
       "Uploads refused because their bytes have another digest than declared.")                    \
+    X(ARTIFACT_UNFIT, "tallyman_artifact_unfit_requests_total", "counter",                         \
+      "Requests whose body was not what their Upload-Checksum declared.")                          \
+    X(ARTIFACT_TERMINATED, "tallyman_artifact_terminated_total", "counter",                        \
+      "Uploads that their clients terminated.")                                                    \
     X(ARTIFACT_LOW_SPACE, "tallyman_artifact_low_space_total", "counter",                          \
       "Requests refused because the file system is nearly full.")                                  \
     X(ARTIFACT_TAKEOVERS, "tallyman_artifact_takeovers_total", "counter",                          \

@@ -1,6 +1,6 @@
 /* append: PATCH on /files/ID (spec/tus.md 4; order of checks: artifacts.md 4.2, decisions).
  *
- * content type -> Upload-Offset -> known? -> is there a live writer? -> is the offset right? ->
+ * content type -> Upload-Offset -> Upload-Checksum -> known? -> is there a live writer? -> is the offset right? ->
  * already complete: its acceptance is finished -> does Content-Length fit? -> the body. Nothing is
  * stored before the last of these.
  *
@@ -110,8 +110,9 @@ void artifact_append(struct artifact *a, struct http_request *req, const struct 
                      const char *id)
 {
     struct err e = {0};
+    struct checksum sum;
     uint64_t offset = 0;
-    if (tus_append(h, &offset, &e) != 0) {
+    if (tus_append(h, &offset, &e) != 0 || tus_checksum(h, &sum, &e) != 0) {
         answer_refuse(req, &e);
         return;
     }
@@ -120,6 +121,7 @@ void artifact_append(struct artifact *a, struct http_request *req, const struct 
         return;
     }
     op->offset = offset;
+    op->sum = sum;
     if (!op_start(op, req, append_work, append_done)) {
         attempts_note(&a->attempts, id);
     }

@@ -1,7 +1,7 @@
 /* artifact: life of the artifact door, its paths, and the way of a request to its thread
  * (spec/artifacts.md 4, tus.md 3).
  *
- * Order on /files: free space (POST and PATCH) -> method override -> version -> method -> id. An id
+ * Order on /files: method override -> free space (POST and PATCH) -> version -> method -> id. An id
  * that is none is 404 before anything else is looked at, and no path is ever made of it (hole 15,
  * cases T40). HEAD is never stopped by a full disk.
  *
@@ -15,9 +15,12 @@
 #include "base/ensure.h"
 #include "door/artifact/internal.h"
 
-#define EXPOSE                                                                  \
-    "Location, Upload-Offset, Upload-Length, Upload-Metadata, Upload-Expires, " \
-    "Tus-Resumable, Tus-Version, Tus-Extension, Tus-Max-Size, Artifact-Receipt"
+/* Beside Retry-After, which the front always names. Two of them are never sent, and are there for
+ * clients that look for them in this list. */
+#define EXPOSE                                                                       \
+    "Location, Upload-Offset, Upload-Length, Upload-Metadata, Upload-Defer-Length, " \
+    "Upload-Concat, Upload-Expires, Tus-Resumable, Tus-Version, Tus-Extension, "     \
+    "Tus-Max-Size, Tus-Checksum-Algorithm, Artifact-Receipt"
 
 /* ---- a request's work ---- */
 
@@ -135,8 +138,9 @@ static int admit(struct artifact *a, struct http_request *req, struct tus_head *
         return ERR_OVERLOADED;
     }
     int r = tus_method(h, method, &e);
-    /* The wire's method counts here; only what is meant as HEAD writes nothing. */
-    if (h->method != HTTP_HEAD && *method != HTTP_HEAD && space_check(a, &out) != 0) {
+    /* What only asks writes nothing, and what removes makes space. */
+    bool writes = *method != HTTP_HEAD && *method != HTTP_GET && *method != HTTP_DELETE;
+    if (writes && space_check(a, &out) != 0) {
         answer_tus(req, &out, 0);
         return ERR_LOW_SPACE;
     }
@@ -191,12 +195,15 @@ static void on_upload(void *ctx, struct http_request *req)
         }
         return;
     }
-    if (method != HTTP_PATCH && method != HTTP_HEAD) {
-        answer_method(req, "HEAD, PATCH, OPTIONS");
+    bool asks = method == HTTP_HEAD || method == HTTP_GET;
+    if (method != HTTP_PATCH && method != HTTP_DELETE && !asks) {
+        answer_method(req, "GET, HEAD, PATCH, DELETE, OPTIONS");
     } else if (!is_id) {
         http_answer_error(req, ERR_UPLOAD_NOT_FOUND, "there is no such upload", (struct slice){0});
     } else if (method == HTTP_PATCH) {
         artifact_append(a, req, &h, id);
+    } else if (method == HTTP_DELETE) {
+        artifact_terminate(a, req, id);
     } else {
         artifact_head(a, req, id);
     }
@@ -209,6 +216,7 @@ static void on_files_options(void *ctx, struct http_request *req)
     (void)snprintf(max, sizeof max, "%llu", (unsigned long long)a->options.upload_bytes_max);
     http_add_header(req, "Tus-Version", SLICE(TUS_VERSION));
     http_add_header(req, "Tus-Extension", SLICE(TUS_EXTENSIONS));
+    http_add_header(req, "Tus-Checksum-Algorithm", slice_cstr(checksum_names()));
     http_add_header(req, "Tus-Max-Size", slice_cstr(max));
 }
 
@@ -228,10 +236,10 @@ static void on_receipt(void *ctx, struct http_request *req)
 /* ---- routes ---- */
 
 /* X(path, methods, shape, takes_body, function, on OPTIONS, expose) */
-#define ROUTES(X)                                                                             \
-    X("/files", HTTP_POST, TUS, true, on_files, on_files_options, EXPOSE)                     \
-    X("/files/*", HTTP_HEAD | HTTP_PATCH | HTTP_POST, TUS, true, on_upload, on_files_options, \
-      EXPOSE)                                                                                 \
+#define ROUTES(X)                                                                        \
+    X("/files", HTTP_POST, TUS, true, on_files, on_files_options, EXPOSE)                \
+    X("/files/*", HTTP_GET | HTTP_PATCH | HTTP_POST | HTTP_DELETE, TUS, true, on_upload, \
+      on_files_options, EXPOSE)                                                          \
     X("/api/v1/receipts/*", HTTP_GET, API, false, on_receipt, NULL, NULL)
 
 size_t artifact_route_count(void)

@@ -1,4 +1,5 @@
-/* ask: HEAD on /files/ID and GET on /api/v1/receipts/ID.
+/* ask: HEAD and GET on /files/ID, which answer alike (a cache that makes one of the other changes
+ * nothing, cases T13), and GET on /api/v1/receipts/ID.
  *
  * Both finish an acceptance that was interrupted. HEAD of an upload that is known is 200, 404 or
  * 410, never a 5xx: clients would throw away all of their progress (spec/client-wire.md 6). What a

@@ -4,7 +4,7 @@
  * Then, in rounds: an upload that is
  * as long as declared and has no receipt is accepted; one without a receipt whose time is over is
  * removed, also one as long as declared that the disk does not give back, and so are bytes without
- * a description. Never one that somebody holds. What fails is
+ * a description; what is left of the bytes of one that is gone is freed. Never one that somebody holds. What fails is
  * logged and stops nothing else: the next round tries again. An upload's time begins anew when the
  * server starts, and when the clock jumps ahead.
  *
@@ -112,6 +112,17 @@ static void remove_stale(struct artifact *a, const char *id)
     registry_leave(&a->registry, &h);
 }
 
+/* Refused for good, or terminated, and still large: nobody opens it any more, so nobody is asked. */
+static void free_gone(struct artifact *a, const char *id)
+{
+    struct err e = {0};
+    int r = upload_free_gone(a->uploads, slice_of(id, UPLOAD_ID_LEN), &e);
+    if (r != 0 && r != ERR_REFUSED && r != ERR_NOT_READY) {
+        log_line(LOG_ERROR, "artifact", "upload %.8s: its bytes could not be freed: %s", id,
+                 e.text);
+    }
+}
+
 /* False: its bytes cannot be read from the disk. */
 static bool finish_one(struct artifact *a, const char *id)
 {
@@ -149,6 +160,9 @@ static int on_seen(void *ctx, const struct upload_seen *seen)
     /* What cannot be read would be read again in every round, for ever: its time ends, too. */
     if (seen->kind == UPLOAD_COMPLETE && finish_one(round->a, seen->id)) {
         return 0;
+    }
+    if (seen->kind == UPLOAD_GONE && seen->length > 0) {
+        free_gone(round->a, seen->id);
     }
     if (is_over(round->a, seen->activity_ms)) {
         remove_stale(round->a, seen->id);
@@ -224,11 +238,12 @@ static bool wait_round(struct artifact *a)
     int r = pthread_mutex_lock(&c->lock);
     ensure(r == 0);
     int w = 0;
-    while (!c->stop && w == 0) {
+    while (!c->stop && !c->hurry && w == 0) {
         w = pthread_cond_timedwait(&c->wake, &c->lock, &end);
         ensure(w == 0 || w == ETIMEDOUT);
     }
     bool stop = c->stop;
+    c->hurry = false;
     r = pthread_mutex_unlock(&c->lock);
     ensure(r == 0);
     return stop;
@@ -292,6 +307,18 @@ int cleaner_start(struct artifact *a, struct err *e)
     }
     c->running = true;
     return 0;
+}
+
+void cleaner_hurry(struct artifact *a)
+{
+    struct cleaner *c = &a->cleaner;
+    int r = pthread_mutex_lock(&c->lock);
+    ensure(r == 0);
+    c->hurry = true;
+    r = pthread_cond_signal(&c->wake);
+    ensure(r == 0);
+    r = pthread_mutex_unlock(&c->lock);
+    ensure(r == 0);
 }
 
 void cleaner_stop(struct artifact *a)

@@ -36,9 +36,15 @@ static int check_project(const struct artifact *a, const struct metadata *m, str
     return 0;
 }
 
+static bool needs_checksum(const struct artifact *a, const struct metadata *m)
+{
+    const struct project *p = control_project(a->control, slice_cstr(m->project));
+    return p == NULL || control_requires_checksum(a->control, p->id);
+}
+
 /* All that can be refused before there is an upload. */
 static int check(const struct artifact *a, const struct tus_head *h, struct metadata *m,
-                 struct tus_creation *c, struct err *e)
+                 struct tus_creation *c, struct checksum *sum, struct err *e)
 {
     int r = tus_creation_size(h, a->options.upload_bytes_max, c, e);
     if (r == 0) {
@@ -50,11 +56,14 @@ static int check(const struct artifact *a, const struct tus_head *h, struct meta
     if (r == 0) {
         r = tus_creation_length(c, e);
     }
-    if (r == 0) {
+    if (r == 0 && (m->has_checksum || needs_checksum(a, m))) {
         r = metadata_checksum(m, e);
     }
     if (r == 0) {
         r = tus_creation_body(h, c, e);
+    }
+    if (r == 0) {
+        r = tus_checksum(h, sum, e);
     }
     if (r == 0 && a->options.issuer[0] == '\0') {
         r = err_set(e, ERR_NO_ISSUER, "this server has no issuer for its receipts: set `issuer`");
@@ -165,8 +174,9 @@ void artifact_create(struct artifact *a, struct http_request *req, const struct 
 {
     struct metadata m;
     struct tus_creation c;
+    struct checksum sum;
     struct err e = {0};
-    if (check(a, h, &m, &c, &e) != 0) {
+    if (check(a, h, &m, &c, &sum, &e) != 0) {
         answer_refuse(req, &e);
         return;
     }
@@ -175,6 +185,7 @@ void artifact_create(struct artifact *a, struct http_request *req, const struct 
         return;
     }
     op->body_bytes = c.body_bytes;
+    op->sum = sum;
     op->info.size = c.length;
     op->info.created_ms = (int64_t)os_clock_real_ms();
     (void)snprintf(op->info.project, sizeof op->info.project, "%s", m.project);

@@ -5,6 +5,7 @@
  * the other one. Everything here is an answer to a client; nothing is stored. */
 #include "door/artifact/head.h"
 
+#include <string.h>
 #include <strings.h>
 
 #include "base/ensure.h"
@@ -85,7 +86,7 @@ int tus_method(const struct tus_head *h, enum http_method *out, struct err *e)
 int tus_version(const struct tus_head *h, enum http_method method, struct err *e)
 {
     if (!has(h, TUS_RESUMABLE)) {
-        return method == HTTP_HEAD
+        return method == HTTP_HEAD || method == HTTP_GET
                    ? 0
                    : err_set(e, ERR_UNSUPPORTED_VERSION,
                              "the header Tus-Resumable: " TUS_VERSION " is missing");
@@ -215,6 +216,37 @@ int tus_append(const struct tus_head *h, uint64_t *offset, struct err *e)
     if (!has(h, TUS_OFFSET) || !tus_number(h->field[TUS_OFFSET].value, offset)) {
         return err_set(e, ERR_INVALID_OFFSET,
                        "Upload-Offset must be there and a number of bytes: digits only");
+    }
+    return 0;
+}
+
+/* True when a list of header names has this one. */
+static bool list_has(struct slice list, struct slice name)
+{
+    for (size_t i = 0; i + name.len <= list.len; i++) {
+        bool begins = i == 0 || strchr(" \t,", list.ptr[i - 1]) != NULL;
+        bool ends = i + name.len == list.len || strchr(" \t,", list.ptr[i + name.len]) != NULL;
+        if (begins && ends && strncasecmp(list.ptr + i, name.ptr, name.len) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int tus_checksum(const struct tus_head *h, struct checksum *out, struct err *e)
+{
+    *out = (struct checksum){.algorithm = CHECKSUM_NONE};
+    int r = once(h, TUS_CHECKSUM, e);
+    if (r != 0) {
+        return r;
+    }
+    if (has(h, TUS_CHECKSUM)) {
+        return checksum_parse(h->field[TUS_CHECKSUM].value, out, e);
+    }
+    if (has(h, TUS_TRAILER) && list_has(h->field[TUS_TRAILER].value, SLICE("upload-checksum"))) {
+        /* Who sends it wants it looked at. */
+        return err_set(e, ERR_INVALID_UPLOAD_CHECKSUM,
+                       "Upload-Checksum must be a header: trailers are not read");
     }
     return 0;
 }

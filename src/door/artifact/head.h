@@ -12,6 +12,7 @@
 
 #include "base/err.h"
 #include "base/slice.h"
+#include "door/artifact/checksum.h"
 #include "http/http.h"
 #include "store/artifact/upload.h"
 
@@ -23,6 +24,8 @@
     X(LENGTH, "upload-length")            \
     X(DEFER, "upload-defer-length")       \
     X(OFFSET, "upload-offset")            \
+    X(CHECKSUM, "upload-checksum")        \
+    X(TRAILER, "trailer")                 \
     X(TYPE, "content-type")               \
     X(CONTENT_LENGTH, "content-length")   \
     X(CODING, "transfer-encoding")
@@ -45,7 +48,7 @@ struct tus_head {
 };
 
 #define TUS_VERSION     "1.0.0"
-#define TUS_EXTENSIONS  "creation,creation-with-upload,expiration"
+#define TUS_EXTENSIONS  "creation,creation-with-upload,expiration,checksum,termination"
 #define TUS_UPLOAD_TYPE "application/offset+octet-stream"
 
 bool tus_number(struct slice s, uint64_t *out);
@@ -53,7 +56,7 @@ bool tus_number(struct slice s, uint64_t *out);
 /* The method that counts: X-HTTP-Method-Override's where the wire says POST; HTTP_OTHER for one
  * that we do not know. ERR_INVALID_REQUEST: the header is repeated. */
 int tus_method(const struct tus_head *h, enum http_method *out, struct err *e) MUST_CHECK;
-/* ERR_UNSUPPORTED_VERSION; ERR_INVALID_REQUEST. HEAD may leave the header out. */
+/* ERR_UNSUPPORTED_VERSION; ERR_INVALID_REQUEST. HEAD and GET may leave the header out. */
 int tus_version(const struct tus_head *h, enum http_method method, struct err *e) MUST_CHECK;
 
 /* Whether a body is announced, and how long it is (UINT64_MAX: chunked). */
@@ -76,6 +79,9 @@ int tus_creation_body(const struct tus_head *h, const struct tus_creation *c,
                       struct err *e) MUST_CHECK;
 /* The headers of a PATCH: ERR_INVALID_CONTENT_TYPE, ERR_INVALID_OFFSET. */
 int tus_append(const struct tus_head *h, uint64_t *offset, struct err *e) MUST_CHECK;
+/* Upload-Checksum; without one out->algorithm is CHECKSUM_NONE. ERR_INVALID_UPLOAD_CHECKSUM, also
+ * when it is announced for the trailer, which is not served. */
+int tus_checksum(const struct tus_head *h, struct checksum *out, struct err *e) MUST_CHECK;
 
 /* ---- metadata.c ---- */
 
@@ -95,6 +101,8 @@ struct metadata {
  * Keys are visible ASCII without a comma and stand once; values are base64 with its padding. A
  * value that is empty may go without its space (cases T10, T11). */
 int metadata_parse(struct slice list, struct metadata *out, struct err *e) MUST_CHECK;
+/* Standard base64 with its padding, at most cap bytes of it. False: it is none, or more. */
+bool metadata_base64(struct slice text, char *out, size_t cap, size_t *len) MUST_CHECK;
 /* ERR_INVALID_PROJECT: none, or no possible name of one. */
 int metadata_project(const struct metadata *m, struct err *e) MUST_CHECK;
 /* ERR_INVALID_CHECKSUM: none, or not `blake3:` and 64 lower-case hexadecimal digits. */

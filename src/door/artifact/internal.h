@@ -17,9 +17,9 @@
 
 struct cleaner {
     pthread_t thread;
-    pthread_mutex_t lock; /* of stop; no other is taken under it */
+    pthread_mutex_t lock; /* of stop and hurry; no other is taken under it */
     pthread_cond_t wake;
-    bool running, stop;
+    bool running, stop, hurry;
     /* The thread's: when everybody's time began anew (Unix time; 0: never), and by how much the
      * clock is ahead of the monotonic one. */
     int64_t anew_ms, ahead_ms;
@@ -67,6 +67,7 @@ struct op {
     bool location;       /* its id is synced: Location may be told */
     uint64_t body_bytes; /* of the POST; UINT64_MAX: chunked */
     uint64_t offset;     /* Upload-Offset of the PATCH */
+    struct checksum sum; /* of this request's body, if it has one */
     struct outcome out;
     void (*work)(void *ctx, struct http_body *body);
 };
@@ -80,11 +81,12 @@ bool op_start(struct op *op, struct http_request *req,
 /* First thing in `done` of an op that asks. */
 void op_end(struct op *op);
 
-/* ---- create.c, append.c, ask.c: from the checked method on ---- */
+/* ---- create.c, append.c, ask.c, terminate.c: from the checked method on ---- */
 void artifact_create(struct artifact *a, struct http_request *req, const struct tus_head *h);
 void artifact_append(struct artifact *a, struct http_request *req, const struct tus_head *h,
                      const char *id);
 void artifact_head(struct artifact *a, struct http_request *req, const char *id);
+void artifact_terminate(struct artifact *a, struct http_request *req, const char *id);
 void artifact_receipt(struct artifact *a, struct http_request *req, const char *id);
 
 /* ---- receive.c: on the request's thread ---- */
@@ -115,6 +117,8 @@ void cleaner_init(struct cleaner *c);
 void cleaner_destroy(struct cleaner *c); /* stopped */
 int cleaner_start(struct artifact *a, struct err *e) MUST_CHECK;
 void cleaner_stop(struct artifact *a);
+/* Any thread: the next round comes at once. */
+void cleaner_hurry(struct artifact *a);
 /* One round: stale uploads go, interrupted acceptances are finished. */
 void cleaner_round(struct artifact *a);
 /* Newest change of the upload's files, or attempt that was put off, Unix time; 0: no files. */

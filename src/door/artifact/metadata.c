@@ -88,6 +88,16 @@ static size_t base64_decode(const char *text, size_t n, char *out, size_t cap)
     return len;
 }
 
+bool metadata_base64(struct slice text, char *out, size_t cap, size_t *len)
+{
+    size_t n = 0;
+    if (!base64_check(text, &n)) {
+        return false;
+    }
+    *len = base64_decode(text.ptr, n, out, cap);
+    return *len != SIZE_MAX;
+}
+
 /* The text of a value of at most cap - 1 bytes, or an empty one. */
 static void take_text(const char *text, size_t n, char *out, size_t cap)
 {

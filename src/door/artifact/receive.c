@@ -5,8 +5,12 @@
  * kept however the body ends: it is synced before anybody hears of it. The last byte brings the
  * acceptance with it, inside the request, also when the body's end is still owed.
  *
+ * A request with a checksum of its own (Upload-Checksum) counts as a whole or not at all: what came
+ * of it is synced and told only when its body has ended well and fits; else all of it goes again.
+ *
  * Power failure: upload.h. What this file tells (Upload-Offset) is synced when it is told.
  * Answers: everything; a failed write or sync rolls the upload back and is told as the offset. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/ensure.h"
@@ -25,6 +29,9 @@ struct receive {
     uint64_t at; /* bytes of the upload that are written */
     bool over;   /* the body has ended, as `end` says */
     int end;
+    bool held;   /* the request has a checksum: it counts as a whole, or not at all */
+    int refused; /* held, and it does not count; 0: because of its end */
+    struct checksum_run sum;
 };
 
 /* Up to want bytes into the buffer; fewer when the body ends. */
@@ -60,6 +67,7 @@ static int take_body(struct receive *rx, struct err *e)
         size_t written = 0;
         size_t n = gather(rx, (size_t)(room < left ? room : left));
         if (n > 0) {
+            checksum_add(&rx->sum, rx->buffer, n);
             r = upload_write(rx->u, rx->buffer, n, &written, e);
             ensure(r != 0 || written == n);
             rx->at += written;
@@ -81,6 +89,9 @@ static void tell_end(struct outcome *out, int end)
     case ERR_UPLOAD_INTERRUPTED:
         outcome_fail(out, end, "another request goes on with this upload");
         break;
+    case ERR_UPLOAD_NOT_FOUND:
+        outcome_fail(out, end, "the upload was terminated");
+        break;
     case ERR_NOT_READY:
         outcome_fail(out, ERR_SERVER_SHUTDOWN, "the server stops; go on from the offset");
         out->retry_after_s = SHUTDOWN_RETRY_S;
@@ -95,17 +106,44 @@ static void tell_end(struct outcome *out, int end)
     }
 }
 
-/* Some bytes are missing: what came is synced, and the offset told. */
+/* Makes the offset one that may be told: what came is synced, or goes. */
+static int settle(struct receive *rx, int wrote, struct err *e)
+{
+    struct err why = {0};
+    int r = wrote == ERR_NO_SPACE ? 0 : wrote;
+    if (r != 0 || rx->end == ERR_UPLOAD_NOT_FOUND) {
+        return r; /* rolled back; or all of it goes anyway */
+    }
+    if (rx->held) {
+        r = upload_discard(rx->u, &why);
+    } else if (rx->at > atomic_load(&rx->u->synced)) {
+        r = upload_sync(rx->u, &why);
+    }
+    *e = r != 0 ? why : *e;
+    return r;
+}
+
+static void tell_refused(struct receive *rx)
+{
+    struct outcome *out = &rx->op->out;
+    if (rx->refused == ERR_UPLOAD_SIZE_EXCEEDED) {
+        outcome_fail(out, rx->refused, "the body goes past the end of the upload");
+    } else if (rx->refused != 0) {
+        (void)snprintf(out->text, sizeof out->text,
+                       "the body does not have the %s that Upload-Checksum declares; nothing of it "
+                       "is kept",
+                       checksum_name(rx->sum.declared.algorithm));
+        out->code = rx->refused;
+    }
+}
+
+/* Some bytes are missing: what came is synced, and the offset told. Of a request that has a
+ * checksum and does not fit it, nothing is kept. */
 static void keep(struct receive *rx, int wrote, struct err *e)
 {
     struct outcome *out = &rx->op->out;
-    int r = wrote == ERR_NO_SPACE ? 0 : wrote;
-    struct err sync = {0};
-    if (r == 0 && rx->at > atomic_load(&rx->u->synced)) {
-        r = upload_sync(rx->u, &sync);
-        *e = r != 0 ? sync : *e;
-    }
-    out->has_offset = true;
+    int r = settle(rx, wrote, e);
+    out->has_offset = rx->end != ERR_UPLOAD_NOT_FOUND;
     out->offset = upload_promised(rx->u);
     /* What the cleaner goes by: a body without a byte puts nothing off. */
     out->expires_ms = expires_from(rx->op->a, cleaner_activity_ms(rx->op->a, rx->u->info.id));
@@ -118,20 +156,45 @@ static void keep(struct receive *rx, int wrote, struct err *e)
         outcome_broken(out, rx->u->info.id, e, "bytes could not be stored; go on from the offset");
     } else {
         tell_end(out, rx->end);
+        tell_refused(rx);
+    }
+    if (rx->end == ERR_UPLOAD_NOT_FOUND) {
+        out->expires_ms = 0;
     }
 }
 
-/* Behind the last byte of the upload: a chunked body may have one more. What fitted is kept. */
-static void check_tail(struct receive *rx)
+/* Behind the last byte of the upload: a chunked body may have one more. How it ends, or 1. */
+static int read_tail(struct receive *rx)
 {
-    struct outcome *out = &rx->op->out;
     unsigned char more;
     if (rx->over || http_body_left(rx->body) == 0) {
-        return;
+        return 0;
     }
-    if (http_body_read(rx->body, &more, 1) > 0) {
-        outcome_fail(out, ERR_UPLOAD_SIZE_EXCEEDED, "the body goes past the end of the upload");
+    return (int)http_body_read(rx->body, &more, 1);
+}
+
+/* What fitted is kept. */
+static void check_tail(struct receive *rx)
+{
+    if (read_tail(rx) > 0) {
+        outcome_fail(&rx->op->out, ERR_UPLOAD_SIZE_EXCEEDED,
+                     "the body goes past the end of the upload");
     }
+}
+
+/* A request with a checksum: true when it came whole and fits. */
+static bool counts(struct receive *rx, int wrote)
+{
+    int tail = wrote == 0 ? read_tail(rx) : 0;
+    if (tail > 0) {
+        rx->refused = ERR_UPLOAD_SIZE_EXCEEDED;
+    } else if (tail < 0) {
+        rx->end = tail;
+    } else if (wrote == 0 && rx->end == 0 && !checksum_fits(&rx->sum)) {
+        metric_add(METRIC_ARTIFACT_UNFIT, 1);
+        rx->refused = ERR_UPLOAD_CHECKSUM_MISMATCH;
+    }
+    return wrote == 0 && rx->end == 0 && rx->refused == 0;
 }
 
 static void finish(struct receive *rx)
@@ -151,6 +214,11 @@ int artifact_receive(struct op *op, struct upload *u, struct http_body *body)
     struct receive rx = {.op = op, .u = u, .body = body, .at = atomic_load(&u->synced)};
     int wrote = 0;
     ensure(rx.at < u->info.size);
+    checksum_start(&rx.sum, &op->sum);
+    if (op->sum.algorithm != CHECKSUM_NONE) {
+        rx.held = true;
+        upload_hold(u);
+    }
     if (http_body_left(body) != 0) {
         rx.buffer = aligned_alloc(BUFFER_ALIGN, UPLOAD_PIECE_BYTES);
         if (rx.buffer == NULL) {
@@ -163,7 +231,11 @@ int artifact_receive(struct op *op, struct upload *u, struct http_body *body)
         registry_set_state(&op->a->registry, &op->holder, HOLDER_BUSY);
     }
     free(rx.buffer);
-    if (wrote == 0 && rx.at == u->info.size) {
+    if (rx.held && counts(&rx, wrote)) {
+        upload_release(u);
+        rx.held = false;
+    }
+    if (wrote == 0 && !rx.held && rx.at == u->info.size) {
         finish(&rx);
     } else {
         keep(&rx, wrote, &e);

@@ -169,11 +169,12 @@ static bool end_slowest(const struct registry *g)
     return slowest != NULL;
 }
 
-/* True when a newcomer should wait for h to leave; ends it when it is silent. */
-static bool will_leave(const struct registry *g, struct holder *h)
+/* True when a newcomer should wait for h to leave; ends it when it is silent, or the upload is to
+ * go. */
+static bool will_leave(const struct registry *g, struct holder *h, const struct holder *newcomer)
 {
-    if (h->state == HOLDER_RECEIVING && !h->ended && is_silent(g, h)) {
-        end(h, ERR_UPLOAD_INTERRUPTED);
+    if (h->state == HOLDER_RECEIVING && !h->ended && (newcomer->removes || is_silent(g, h))) {
+        end(h, newcomer->removes ? ERR_UPLOAD_NOT_FOUND : ERR_UPLOAD_INTERRUPTED);
     }
     return h->state == HOLDER_BUSY || h->ended;
 }
@@ -217,7 +218,7 @@ static int try_hold(struct registry *g, struct holder *h, bool *room, bool *wait
         *wait = *room;
         return r;
     }
-    *wait = other->state != HOLDER_REMOVING && will_leave(g, other);
+    *wait = other->state != HOLDER_REMOVING && will_leave(g, other, h);
     return other->state == HOLDER_REMOVING ? ERR_UPLOAD_NOT_FOUND : ERR_LOCKED;
 }
 

@@ -34,6 +34,7 @@ struct holder {
     LIST_ENTRY(holder) link;
     char id[UPLOAD_ID_LEN + 1]; /* "": an upload that is being made, nobody knows its id */
     bool writer;                /* one of writers_max */
+    bool removes;               /* ends whoever writes, silent or not */
     struct http_body *body;     /* of a writer */
     /* From registry_opened on; borrowed until the holder leaves. */
     const struct upload_info *info;

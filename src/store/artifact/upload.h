@@ -39,15 +39,16 @@
 #include "base/err.h"
 #include "base/slice.h"
 
-#define UPLOAD_ID_LEN       32
-#define UPLOAD_PROJECT_MAX  128
-#define UPLOAD_FILENAME_MAX 1024
-#define UPLOAD_METADATA_MAX 8192 /* of Upload-Metadata, as sent */
-#define UPLOAD_PIECE_BYTES  (1u << 20)
-#define UPLOAD_SYNC_BYTES   (64u << 20)  /* a saved state this often */
-#define UPLOAD_AHEAD_BYTES  (256u << 20) /* blocks are reserved so far ahead, at most */
-#define RECEIPT_BYTES_MAX   2048
-#define UPLOAD_REASON_MAX   400
+#define UPLOAD_ID_LEN        32
+#define UPLOAD_PROJECT_MAX   128
+#define UPLOAD_FILENAME_MAX  1024
+#define UPLOAD_METADATA_MAX  8192 /* of Upload-Metadata, as sent */
+#define UPLOAD_PIECE_BYTES   (1u << 20)
+#define UPLOAD_SYNC_BYTES    (64u << 20)  /* a saved state this often */
+#define UPLOAD_AHEAD_BYTES   (256u << 20) /* blocks are reserved so far ahead, at most */
+#define UPLOAD_AT_ONCE_BYTES (256u << 20) /* more takes seconds to free */
+#define RECEIPT_BYTES_MAX    2048
+#define UPLOAD_REASON_MAX    400
 
 struct uploads; /* the open folders of one data directory */
 
@@ -71,7 +72,7 @@ struct upload_info {
     char id[UPLOAD_ID_LEN + 1];
     uint64_t size;
     char project[UPLOAD_PROJECT_MAX + 1];
-    char checksum[BLAKE3_HEX_LEN + 1];      /* the declared digest, without "blake3:" */
+    char checksum[BLAKE3_HEX_LEN + 1];      /* the declared digest, without "blake3:"; "": none */
     char filename[UPLOAD_FILENAME_MAX + 1]; /* "": none; any UTF-8, never a local path */
     char metadata[UPLOAD_METADATA_MAX + 1]; /* Upload-Metadata as sent; "" for a foreign .info */
     int64_t created_ms;                     /* Unix time */
@@ -123,14 +124,16 @@ struct upload {
     uint64_t reserved_to, back_to, waited_to; /* blocks ahead; write-back begun, awaited up to */
     int fd, state_fd;
     uint64_t state_sequence;
-    struct blake3 hash;       /* of [0, written) */
-    struct blake3 hash_saved; /* of [0, saved) */
-    bool state_dirty;         /* a save failed: its slot may hold anything */
-    bool names_unsynced;      /* ID.info and uploads/ are not known to be durable */
+    struct blake3 hash;              /* of [0, written) */
+    struct blake3 hash_saved;        /* of [0, saved) */
+    bool state_dirty;                /* a save failed: its slot may hold anything */
+    bool names_unsynced;             /* ID.info and uploads/ are not known to be durable */
+    char digest[BLAKE3_HEX_LEN + 1]; /* of the stored bytes, once they are proven */
     bool reread; /* the stored bytes must be read back before a receipt: more than one request,
                        or a roll-back, wrote them */
     bool complete_proven;  /* opened at its full length, digest read from the device and right */
     bool receipt_doubtful; /* the receipt may be on the device: no byte may go */
+    bool held;             /* what is written does not count yet */
     bool gone;
 };
 /* Opens for writing at the synced offset, cutting off what is behind it; first finishes what an
@@ -164,6 +167,14 @@ int upload_sync(struct upload *u, struct err *e) MUST_CHECK;
  * touched. ERR_GONE. *progress (may be NULL) counts the bytes of a read-back. */
 int upload_accept(struct upload *u, struct receipt *out, _Atomic uint64_t *progress,
                   struct err *e) MUST_CHECK;
+/* From here on nothing that is written counts: no state is saved and the synced offset stays, until
+ * upload_release (all of it counts with the next sync) or upload_discard. Nothing may be unsynced
+ * when it begins (ensure). After a crash it is as if none of it had come. */
+void upload_hold(struct upload *u);
+void upload_release(struct upload *u);
+/* Takes back what came since upload_hold: the offset is the synced one, as it was. What is large is
+ * freed step by step. ERR_GONE: it cannot be done. */
+int upload_discard(struct upload *u, struct err *e) MUST_CHECK;
 /* What may be told of it without a receipt: synced, below the size, and nothing takes it back, also
  * not an acceptance that fails. The writer's own. */
 uint64_t upload_promised(const struct upload *u);
@@ -193,6 +204,12 @@ int uploads_scan(struct uploads *us, int (*each)(void *ctx, const struct upload_
 /* Removes an unaccepted upload, all of its files, and syncs uploads/. Large files are truncated in
  * steps first (8 MiB, 10 ms apart). With a receipt: ERR_REFUSED, nothing is touched. */
 int upload_remove(struct uploads *us, struct slice id, struct err *e) MUST_CHECK;
+/* The end of an upload at its client's wish: from here on it is refused for good. Its files go at
+ * once, unless that would take long: then only ID.gone is made durable, *left says so, and
+ * upload_free_gone frees the bytes later. ERR_REFUSED: accepted, or it may be. ERR_NOT_FOUND. */
+int upload_terminate(struct uploads *us, struct slice id, bool *left, struct err *e) MUST_CHECK;
+/* Frees the bytes of an upload that is refused for good, step by step; ID.gone stays. */
+int upload_free_gone(struct uploads *us, struct slice id, struct err *e) MUST_CHECK;
 /* Start-up, before any upload is made: removes temporary names of ours that a crash left, and parts
  * of uploads that have neither .info nor receipt. *count: how many files. */
 int uploads_clean(struct uploads *us, unsigned *count, struct err *e) MUST_CHECK;

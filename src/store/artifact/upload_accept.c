@@ -4,7 +4,7 @@
  *   1  an existing receipt is given as it is
  *   2  the digest: the one that was made while the bytes came in, where a single request wrote them
  *      in one go; otherwise the bytes are synced, their cache is dropped, and they are read back
- *      from the device: both digests must be the declared one
+ *      from the device: both digests must be the declared one (each other's, where none is declared)
  *   3  the bytes, ID.info, the receipt's temporary file and uploads/ are synced. All were written,
  *      and their write-back begun, before the first sync: one commit of the file system's journal
  *      serves them all
@@ -48,7 +48,7 @@ static void free_bytes(struct upload *u)
     static const char *const suffixes[] = {"", ".state"};
     char path[UPLOADS_PATH_MAX];
     struct err e;
-    int r = upload_truncate_slowly(u->fd, &u->us->stopping, &e);
+    int r = upload_truncate_slowly(u->fd, 0, &u->us->stopping, &e);
     if (r != 0) {
         log_line(LOG_WARN, "uploads", "%.8s: its bytes could not be freed: %s", u->info.id, e.text);
     }
@@ -65,7 +65,8 @@ static int refuse(struct upload *u, const char *found, const char *how, struct e
 {
     char reason[UPLOAD_REASON_MAX];
     struct err why;
-    (void)snprintf(reason, sizeof reason, "declared blake3:%s, %s blake3:%s", u->info.checksum, how,
+    (void)snprintf(reason, sizeof reason, "declared %s%s, %s blake3:%s",
+                   u->info.checksum[0] != '\0' ? "blake3:" : "nothing", u->info.checksum, how,
                    found);
     int r = upload_gone_commit(u, reason, &why);
     if (r == 0) {
@@ -93,16 +94,19 @@ static int read_back(struct upload *u, _Atomic uint64_t *progress, struct blake3
     return upload_hash_range(u->fd, 0, u->info.size, hash, progress, &u->us->stopping, e);
 }
 
-/* 0: the digest is the declared one. */
+/* 0: the digest is the declared one, or none was declared. */
 static int prove(struct upload *u, _Atomic uint64_t *progress, struct err *e)
 {
     char received[BLAKE3_HEX_LEN + 1];
     char stored[BLAKE3_HEX_LEN + 1];
     struct blake3 hash;
+    digest_hex(&u->hash, received);
+    if (!u->complete_proven || u->digest[0] == '\0') {
+        memcpy(u->digest, received, sizeof received);
+    }
     if (u->complete_proven) {
         return 0;
     }
-    digest_hex(&u->hash, received);
     if (u->reread) {
         int r = read_back(u, progress, &hash, e);
         if (r != 0) {
@@ -115,7 +119,8 @@ static int prove(struct upload *u, _Atomic uint64_t *progress, struct err *e)
             return refuse(u, stored, "stored", e);
         }
     }
-    return strcmp(received, u->info.checksum) == 0 ? 0 : refuse(u, received, "received", e);
+    bool right = u->info.checksum[0] == '\0' || strcmp(received, u->info.checksum) == 0;
+    return right ? 0 : refuse(u, received, "received", e);
 }
 
 /* ---- the receipt ---- */

@@ -2,7 +2,7 @@
  *
  * Power failure: upload_commit_file leaves the old state, or the new file whole under its name; a
  * temporary name may stay behind (uploads_clean). upload_truncate_slowly leaves the file at any
- * shorter length: only files that nobody may ask for again are cut by it.
+ * length between the two: what it cuts is what nobody may ask for again.
  *
  * Answers: every failure. A file that is longer than its bound is no file of ours: ERR_CORRUPT. */
 #include <errno.h>
@@ -133,17 +133,18 @@ int upload_hash_range(int fd, uint64_t from, uint64_t to, struct blake3 *h,
     return r;
 }
 
-int upload_truncate_slowly(int fd, const atomic_bool *stop, struct err *e)
+int upload_truncate_slowly(int fd, uint64_t to, const atomic_bool *stop, struct err *e)
 {
     struct os_stat st;
     int r = os_fstat(fd, &st);
-    while (r == 0 && st.size > 0) {
-        if (st.size > UPLOAD_SYNC_BYTES && atomic_load(stop)) {
+    while (r == 0 && st.size > to) {
+        uint64_t left = st.size - to;
+        if (left > UPLOAD_SYNC_BYTES && atomic_load(stop)) {
             return stopped(e);
         }
-        st.size -= st.size < UPLOAD_STEP_BYTES ? st.size : UPLOAD_STEP_BYTES;
+        st.size -= left < UPLOAD_STEP_BYTES ? left : UPLOAD_STEP_BYTES;
         r = os_ftruncate(fd, st.size);
-        if (r == 0 && st.size > 0) {
+        if (r == 0 && st.size > to) {
             (void)os_poll_in(-1, UPLOAD_STEP_MS); /* of nothing: a pause */
         }
     }

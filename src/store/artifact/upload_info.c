@@ -6,6 +6,8 @@
  *    "Storage":{"InfoPath":..,"Path":..,"Type":"filestore"},
  *    "Tallyman":{"created_at":"..Z","upload_metadata":".."}}
  *
+ * "checksum" is missing where the client declared none (a project that does not require it).
+ *
  * Storage.Path is written for tusd and never read: paths come from the id. The file is written once
  * and never again.
  *
@@ -54,8 +56,10 @@ void upload_info_format(const struct uploads *us, const struct upload_info *info
     put_string_member(out, "ID", info->id);
     buf_printf(out, ",\"Size\":%llu,\"SizeIsDeferred\":false,\"Offset\":0,\"MetaData\":{",
                (unsigned long long)info->size);
-    json_put_name(out, "checksum");
-    buf_printf(out, "\"" CHECKSUM_PREFIX "%s\"", info->checksum);
+    if (info->checksum[0] != '\0') {
+        json_put_name(out, "checksum");
+        buf_printf(out, "\"" CHECKSUM_PREFIX "%s\"", info->checksum);
+    }
     if (info->filename[0] != '\0') {
         put_string_member(out, "filename", info->filename);
     }
@@ -194,12 +198,17 @@ static bool is_true(struct slice object, struct slice name)
     return json_member(object, name, &value) && json_type_of(value) == JSON_TRUE;
 }
 
-/* "blake3:" and 64 lower-case digits; the digits. */
+/* "blake3:" and 64 lower-case digits; the digits. None at all is fine. */
 static bool get_checksum(struct slice object, char out[BLAKE3_HEX_LEN + 1])
 {
     char text[sizeof CHECKSUM_PREFIX + BLAKE3_HEX_LEN];
     uint8_t digest[BLAKE3_LEN];
     size_t prefix = sizeof CHECKSUM_PREFIX - 1;
+    struct slice value;
+    out[0] = '\0';
+    if (!json_member(object, SLICE("checksum"), &value)) {
+        return true;
+    }
     if (!get_string(object, SLICE("checksum"), text, sizeof text) ||
         !slice_starts(slice_cstr(text), SLICE(CHECKSUM_PREFIX)) ||
         !hex_decode(digest, slice_cstr(text + prefix), BLAKE3_LEN)) {
@@ -260,7 +269,7 @@ int upload_info_parse(struct slice json, struct upload_info *out, struct err *e)
         return err_set(e, ERR_CORRUPT, "the upload's .info has no project");
     }
     if (!get_checksum(meta, out->checksum)) {
-        return err_set(e, ERR_CORRUPT, "the upload's .info has no BLAKE3 checksum");
+        return err_set(e, ERR_CORRUPT, "the upload's .info has a checksum that is no BLAKE3");
     }
     /* A filename is never a reason to refuse: one that cannot be held is none. */
     if (!get_string(meta, SLICE("filename"), out->filename, sizeof out->filename)) {

@@ -77,9 +77,9 @@ int upload_sync_file(const char *path, struct err *e) MUST_CHECK;
 int upload_hash_range(int fd, uint64_t from, uint64_t to, struct blake3 *h,
                       _Atomic uint64_t *progress, const atomic_bool *stop,
                       struct err *e) MUST_CHECK;
-/* Frees a large file's blocks step by step: nothing that large may go at once, it would hold up
+/* Cuts a file to `to`, freeing a large one's blocks step by step: nothing that large may go at once, it would hold up
  * everybody's syncs. */
-int upload_truncate_slowly(int fd, const atomic_bool *stop, struct err *e) MUST_CHECK;
+int upload_truncate_slowly(int fd, uint64_t to, const atomic_bool *stop, struct err *e) MUST_CHECK;
 
 /* ---- ID.info (upload_info.c) ---- */
 int upload_info_parse(struct slice json, struct upload_info *out, struct err *e) MUST_CHECK;
@@ -119,6 +119,8 @@ int upload_state_peek(const char *path, const struct upload_info *info, struct u
                       struct err *e) MUST_CHECK;
 
 /* ---- receipts (upload_receipt.c) ---- */
+/* What is under ID.json now, whether it is known to be durable or not. Codes of receipt_load. */
+int receipt_peek(struct uploads *us, const char *id, struct receipt *out, struct err *e) MUST_CHECK;
 /* Fills out for this upload, now. */
 void receipt_make(const struct upload *u, struct receipt *out);
 /* Writes the temporary file; its descriptor, or a negative code. */

@@ -12,6 +12,9 @@
  * so. Their digest is judged at the end, as always. Where all of them are there, the saved offset
  * stays one byte below: that of a complete upload is never told.
  *
+ * An upload without a declared digest can prove nothing: of it only the saved offset is believed,
+ * and without a state it begins anew.
+ *
  * Power failure, and a stop of the process while a whole file is read: every step can be taken
  * again. Answers: every failure. */
 #include <errno.h>
@@ -128,10 +131,11 @@ static int distrust_cache(struct upload *u, struct err *e)
 
 static int cut_sync(struct upload *u, uint64_t size, struct err *e)
 {
-    int r = os_ftruncate(u->fd, size);
-    if (r == 0) {
-        r = os_fsync(u->fd);
+    int r = upload_truncate_slowly(u->fd, size, &u->us->stopping, e);
+    if (r != 0) {
+        return r;
     }
+    r = os_fsync(u->fd);
     return r < 0 ? err_os(e, r, "truncate", "an upload") : 0;
 }
 
@@ -200,6 +204,18 @@ static int read_again(struct upload *u, uint64_t size, struct err *e)
     return r;
 }
 
+/* The same, and no digest was declared that would judge the bytes at the end: none can be believed.
+ */
+static int begin_again(struct upload *u, uint64_t size, struct err *e)
+{
+    if (size > 0) {
+        log_line(LOG_WARN, "uploads", "%.8s begins anew: its state is lost, and no digest declared",
+                 u->info.id);
+    }
+    u->reread = size > 0;
+    return size > 0 ? cut_sync(u, 0, e) : 0;
+}
+
 /* The hash of the bytes below the saved offset. */
 static int take_hash(struct upload *u, const struct upload_saved *saved, struct err *e)
 {
@@ -245,8 +261,9 @@ static int settle(struct upload *u, struct err *e)
     if (r < 0) {
         return err_os(e, r, "stat", "an upload");
     }
+    bool declared = u->info.checksum[0] != '\0';
     if (saved.kind == UPLOAD_SAVED_NONE || saved.kind == UPLOAD_SAVED_LOST) {
-        return read_again(u, st.size, e);
+        return declared ? read_again(u, st.size, e) : begin_again(u, st.size, e);
     }
     u->saved = saved.offset;
     u->reread = saved.several || saved.offset > 0 || st.size > 0;
@@ -254,7 +271,7 @@ static int settle(struct upload *u, struct err *e)
         return promised_bytes_lost(u, st.size, e);
     }
     r = take_hash(u, &saved, e);
-    if (r == 0 && st.size == u->info.size) {
+    if (r == 0 && declared && st.size == u->info.size) {
         r = prove(u, &proven, e);
     }
     if (r != 0 || proven) {
@@ -271,9 +288,26 @@ static int take_accepted(struct upload *u, struct err *e)
     int r = receipt_load(u->us, slice_cstr(u->info.id), &receipt, e);
     if (r == 0) {
         u->complete_proven = true;
+        memcpy(u->digest, receipt.checksum, sizeof u->digest);
         stand_at(u, u->info.size, &u->hash);
     }
     return r;
+}
+
+/* The device may hold a receipt that this process could not sync: no byte may go. Where no digest
+ * was declared, that receipt's is what the bytes are judged by. */
+static int take_doubtful(struct upload *u, struct err *e)
+{
+    struct receipt receipt;
+    if (u->info.checksum[0] != '\0' ||
+        !upload_mark_has(u->us, u->info.id, UPLOAD_MARK_RECEIPT, NULL)) {
+        return 0;
+    }
+    int r = receipt_peek(u->us, u->info.id, &receipt, e);
+    if (r == 0) {
+        memcpy(u->info.checksum, receipt.checksum, sizeof u->info.checksum);
+    }
+    return r == ERR_NOT_FOUND ? 0 : r;
 }
 
 static int open_known(struct upload *u, struct err *e)
@@ -283,6 +317,9 @@ static int open_known(struct upload *u, struct err *e)
         return r;
     }
     r = upload_gone_answer(u->us, u->info.id, e);
+    if (r == 0) {
+        r = take_doubtful(u, e);
+    }
     if (r != 0) {
         return r;
     }

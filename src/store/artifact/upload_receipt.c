@@ -118,7 +118,7 @@ int receipt_parse(struct slice json, struct receipt *out, struct err *e)
     return 0;
 }
 
-static int load_file(struct uploads *us, const char *id, struct receipt *out, struct err *e)
+int receipt_peek(struct uploads *us, const char *id, struct receipt *out, struct err *e)
 {
     char path[UPLOADS_PATH_MAX];
     struct buf json;
@@ -141,7 +141,7 @@ int receipt_load(struct uploads *us, struct slice id, struct receipt *out, struc
     if (!upload_id_copy(name, id)) {
         return err_set(e, ERR_NOT_FOUND, "there is no such upload");
     }
-    int r = load_file(us, name, out, e);
+    int r = receipt_peek(us, name, out, e);
     /* Looked at afterwards: a mark goes only when its receipt is synced, or was never there. */
     if (upload_mark_has(us, name, UPLOAD_MARK_RECEIPT, NULL)) {
         return err_set(e, ERR_NOT_FOUND, "the upload is not accepted");
@@ -155,7 +155,8 @@ void receipt_make(const struct upload *u, struct receipt *out)
 {
     memset(out, 0, sizeof *out);
     memcpy(out->object_id, u->info.id, sizeof out->object_id);
-    memcpy(out->checksum, u->info.checksum, sizeof out->checksum);
+    ensure(u->digest[0] != '\0');
+    memcpy(out->checksum, u->digest, sizeof out->checksum);
     memcpy(out->issuer, u->us->issuer, sizeof out->issuer);
     out->size_bytes = u->info.size;
     out->accepted_at = (int64_t)(os_clock_real_ms() / 1000);

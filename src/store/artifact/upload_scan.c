@@ -2,7 +2,9 @@
  *
  * Removal goes in an order that can be taken up again: the upload becomes gone; its bytes and state
  * go, synced; then ID.info and ID.gone. Cut at any point it is an upload that is gone, which
- * expires again, or leavings without ID.info, which uploads_clean takes at the next start.
+ * expires again, or leavings without ID.info, which uploads_clean takes at the next start. A large
+ * upload that its client terminates is answered for as soon as ID.gone is durable; its bytes go
+ * behind that, in as many tries as it takes.
  *
  * What a round cannot read because a call failed is neither broken nor stale: it is left out of the
  * round, which ends with that error after all others were seen. One bad file stops nothing.
@@ -193,23 +195,19 @@ static int free_file(struct uploads *us, const char *id, struct err *e)
     if (fd < 0) {
         return err_os(e, fd, "open", path);
     }
-    int r = upload_truncate_slowly(fd, &us->stopping, e);
+    int r = upload_truncate_slowly(fd, 0, &us->stopping, e);
     (void)os_close(fd); /* it goes now */
     return r != 0 ? r : unlink_one(us, id, "", e);
 }
 
-/* So that a removal that is cut is known for one. A full disk must not keep anything from being
- * removed: best effort. */
-static void note_removal(struct uploads *us, const char *id)
+/* From here on the upload is gone. */
+static int note_removal(struct uploads *us, const char *id, const char *reason, struct err *e)
 {
     char path[UPLOADS_PATH_MAX];
     char temp[UPLOADS_PATH_MAX];
-    struct err e;
     upload_path(us, path, id, ".gone");
     upload_temp_path(us, temp, ".gone-", id);
-    if (upload_commit_file(temp, path, us->uploads, SLICE("the upload has expired"), &e) != 0) {
-        log_line(LOG_WARN, "uploads", "%.8s is removed without a note: %s", id, e.text);
-    }
+    return upload_commit_file(temp, path, us->uploads, slice_cstr(reason), e);
 }
 
 static int remove_bytes(struct uploads *us, const char *id, struct err *e)
@@ -221,23 +219,29 @@ static int remove_bytes(struct uploads *us, const char *id, struct err *e)
     return r != 0 ? r : sync_uploads(us, e);
 }
 
-int upload_remove(struct uploads *us, struct slice id, struct err *e)
+static int look_at_unaccepted(struct uploads *us, struct slice id, char name[UPLOAD_ID_LEN + 1],
+                              struct files *f, struct err *e)
 {
-    char name[UPLOAD_ID_LEN + 1];
-    struct files f;
     if (!upload_id_copy(name, id)) {
         return err_set(e, ERR_NOT_FOUND, "there is no such upload");
     }
-    int r = look_at_files(us, name, &f, e);
-    if (r == 0 && (f.receipt || upload_mark_has(us, name, UPLOAD_MARK_RECEIPT, NULL))) {
-        return err_set(e, ERR_REFUSED, "the upload is accepted, or may be");
+    int r = look_at_files(us, name, f, e);
+    if (r == 0 && (f->receipt || upload_mark_has(us, name, UPLOAD_MARK_RECEIPT, NULL))) {
+        r = err_set(e, ERR_REFUSED, "the upload is accepted, or may be");
     }
-    if (r == 0 && !f.there[3] && f.length > 0) {
-        note_removal(us, name);
+    return r;
+}
+
+static int remove_noted(struct uploads *us, const char *name, const struct files *f,
+                        const char *reason, struct err *e)
+{
+    struct err why;
+    if (!f->there[3] && f->length > 0 && note_removal(us, name, reason, &why) != 0) {
+        /* So that a removal that is cut is known for one. A full disk must not keep anything from
+         * being removed: best effort. */
+        log_line(LOG_WARN, "uploads", "%.8s is removed without a note: %s", name, why.text);
     }
-    if (r == 0) {
-        r = remove_bytes(us, name, e);
-    }
+    int r = remove_bytes(us, name, e);
     if (r == 0) {
         r = unlink_one(us, name, ".info", e);
     }
@@ -251,6 +255,42 @@ int upload_remove(struct uploads *us, struct slice id, struct err *e)
         upload_mark_remove(us, name, UPLOAD_MARK_GONE);
     }
     return r;
+}
+
+int upload_remove(struct uploads *us, struct slice id, struct err *e)
+{
+    char name[UPLOAD_ID_LEN + 1];
+    struct files f;
+    int r = look_at_unaccepted(us, id, name, &f, e);
+    return r != 0 ? r : remove_noted(us, name, &f, "the upload has expired", e);
+}
+
+int upload_terminate(struct uploads *us, struct slice id, bool *left, struct err *e)
+{
+    static const char reason[] = "the upload was terminated by its client";
+    char name[UPLOAD_ID_LEN + 1];
+    struct files f;
+    *left = false;
+    int r = look_at_unaccepted(us, id, name, &f, e);
+    if (r == 0 && !f.there[1]) {
+        r = err_set(e, ERR_NOT_FOUND, "there is no such upload");
+    }
+    if (r != 0) {
+        return r;
+    }
+    *left = f.length > UPLOAD_AT_ONCE_BYTES;
+    return *left ? note_removal(us, name, reason, e) : remove_noted(us, name, &f, reason, e);
+}
+
+int upload_free_gone(struct uploads *us, struct slice id, struct err *e)
+{
+    char name[UPLOAD_ID_LEN + 1];
+    struct files f;
+    int r = look_at_unaccepted(us, id, name, &f, e);
+    if (r == 0 && !f.there[3]) {
+        r = err_set(e, ERR_REFUSED, "the upload is not gone");
+    }
+    return r != 0 ? r : remove_bytes(us, name, e);
 }
 
 /* ---- after a crash ---- */

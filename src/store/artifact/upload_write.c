@@ -17,11 +17,15 @@
  * before it are as good as any. A failed wait for write-back is a failed sync: the kernel reports
  * an error of that kind once, to whoever asks first.
  *
+ * A held request (one with a checksum of its own) saves no state before it is whole and proven: the
+ * saved offset is where it began, so that a crash, as a mismatch, takes back all of it.
+ *
  * Answers: all of these. Aborts: more bytes than were declared. */
 #include <errno.h>
 #include <string.h>
 
 #include "base/ensure.h"
+#include "base/log.h"
 #include "os/os.h"
 #include "store/artifact/upload_internal.h"
 
@@ -66,6 +70,36 @@ int upload_roll_back_sync(struct upload *u, int code, struct err *e)
     u->complete_proven = false;
     atomic_store(&u->synced, u->saved);
     return code;
+}
+
+/* ---- requests that count as a whole ---- */
+
+void upload_hold(struct upload *u)
+{
+    ensure(u->written == u->saved && !u->state_dirty);
+    u->held = true;
+}
+
+void upload_release(struct upload *u)
+{
+    u->held = false;
+}
+
+int upload_discard(struct upload *u, struct err *e)
+{
+    struct err why;
+    ensure(u->held);
+    u->held = false;
+    if (u->gone) {
+        return upload_gone_error(u, e);
+    }
+    if (u->written == u->saved) {
+        return 0;
+    }
+    if (upload_truncate_slowly(u->fd, u->saved, &u->us->stopping, &why) != 0) {
+        log_line(LOG_INFO, "uploads", "%.8s is cut in one step: %s", u->info.id, why.text);
+    }
+    return upload_roll_back_sync(u, ERR_REFUSED, e) == ERR_GONE ? ERR_GONE : 0;
 }
 
 uint64_t upload_promised(const struct upload *u)
@@ -132,6 +166,7 @@ int upload_sync(struct upload *u, struct err *e)
     struct err ignored;
     e = e != NULL ? e : &ignored;
     int r = refuse_more(u, e);
+    ensure(!u->held);
     if (r != 0) {
         return r;
     }
@@ -227,7 +262,7 @@ int upload_write(struct upload *u, const void *p, size_t n, size_t *written, str
         total += done;
         if (r != 0 && r != ERR_NO_SPACE) {
             r = upload_roll_back_sync(u, r, e);
-        } else if (r == 0 && u->written < u->info.size &&
+        } else if (r == 0 && !u->held && u->written < u->info.size &&
                    u->written - u->saved >= UPLOAD_SYNC_BYTES) {
             r = upload_sync(u, e);
         }

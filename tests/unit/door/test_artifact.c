@@ -385,7 +385,6 @@ static void test_what_is_no_id_is_not_found(void **state)
 /* Hole 16: an overridden POST and a slash at the end are what they mean. */
 static void test_methods_and_overrides(void **state)
 {
-    static const char *const refused[] = {"GET", "DELETE", "PUT"};
     struct kit *k = kit_new();
     char target[100];
     (void)state;
@@ -408,18 +407,26 @@ static void test_methods_and_overrides(void **state)
     (void)kit_ask(k, "POST", target,
                   TUS "X-HTTP-Method-Override: HEAD\r\nX-HTTP-Method-Override: HEAD\r\n", NONE);
     expect_tus(k, 400, "INVALID_REQUEST");
-    static const char *const names[] = {"POST", "DELETE", "patch", "GET", "BREW"};
+    static const char *const names[] = {"POST", "PUT", "patch", "OPTIONS", "BREW"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char headers[100];
         (void)snprintf(headers, sizeof headers, TUS "X-HTTP-Method-Override: %s\r\n", names[i]);
         (void)kit_ask(k, "POST", target, headers, NONE);
         expect_tus(k, 405, "METHOD_NOT_ALLOWED");
-        expect_header(k, "Allow", "HEAD, PATCH, OPTIONS");
+        expect_header(k, "Allow", "GET, HEAD, PATCH, DELETE, OPTIONS");
     }
-    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
-        (void)kit_ask(k, refused[i], target, TUS, NONE);
-        expect_tus(k, 405, "METHOD_NOT_ALLOWED");
-        expect_has(kit_header(k, "Allow"), "PATCH");
+    (void)kit_ask(k, "PUT", target, TUS, NONE);
+    expect_tus(k, 405, "METHOD_NOT_ALLOWED");
+    expect_has(kit_header(k, "Allow"), "PATCH");
+    /* GET answers as HEAD, by its own name and as an override. */
+    for (int i = 0; i < 2; i++) {
+        (void)kit_ask(k, i == 0 ? "GET" : "POST", target,
+                      i == 0 ? "" : TUS "X-HTTP-Method-Override: GET\r\n", NONE);
+        expect_tus(k, 200, NULL);
+        expect_header(k, "Upload-Offset", "4");
+        expect_header(k, "Upload-Length", "44");
+        expect_header(k, "Content-Length", "0");
+        assert_int_equal(k->body.len, 0);
     }
     /* HEAD and OPTIONS may leave the version out. */
     (void)kit_ask(k, "HEAD", target, "", NONE);
@@ -427,6 +434,9 @@ static void test_methods_and_overrides(void **state)
     (void)kit_ask(k, "HEAD", target, "Tus-Resumable: 2.0.0\r\n", NONE);
     expect_tus(k, 412, NULL);
     expect_offset(k, 4, false);
+    (void)kit_ask(k, "POST", target, TUS "X-HTTP-Method-Override: DELETE\r\n", NONE);
+    expect_tus(k, 204, NULL);
+    assert_int_equal(kit_head(k), 404);
     kit_free(k);
 }
 
@@ -443,7 +453,8 @@ static void test_options_tell_what_there_is(void **state)
                       NONE);
         expect_tus(k, 204, NULL);
         expect_header(k, "Tus-Version", "1.0.0");
-        expect_header(k, "Tus-Extension", "creation,creation-with-upload,expiration");
+        expect_header(k, "Tus-Extension", "creation,creation-with-upload,expiration,checksum,termination");
+        expect_header(k, "Tus-Checksum-Algorithm", "sha1,md5,sha256,blake3");
         expect_header(k, "Tus-Max-Size", "1099511627776");
         expect_header(k, "Access-Control-Allow-Origin", "http://a.example");
     }
