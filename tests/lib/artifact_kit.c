@@ -93,7 +93,16 @@ static struct akit_life *declare(struct akit *k, unsigned i, uint64_t size, bool
     blake3_add(&h, bytes, (size_t)size);
     blake3_end(&h, digest);
     digest[0] = (uint8_t)(digest[0] ^ (lies ? 1 : 0));
-    hex_encode(l->info.checksum, digest, sizeof digest);
+    hex_encode(l->digest, digest, sizeof digest);
+    memcpy(l->info.checksum, l->digest, sizeof l->digest);
+    return l;
+}
+
+static struct akit_life *declare_nothing(struct akit *k, unsigned i, uint64_t size)
+{
+    struct akit_life *l = declare(k, i, size, false);
+    l->undeclared = true;
+    l->info.checksum[0] = '\0';
     return l;
 }
 
@@ -157,9 +166,46 @@ static void request(struct akit *k, unsigned i, uint64_t upto)
     upload_close(u);
 }
 
-static bool create(struct akit *k, unsigned i, uint64_t size, bool lies)
+/* A request with a checksum of its own: it fits, and counts with its sync, or does not, and nothing
+ * of it may be seen again. */
+static void held_request(struct akit *k, unsigned i, uint64_t upto, bool fits)
 {
-    struct akit_life *l = declare(k, i, size, lies);
+    struct akit_life *l = &k->lives[i];
+    unsigned char bytes[AKIT_SIZE_MAX + 8];
+    struct upload *u;
+    struct err e = {0};
+    if (k->us == NULL || upload_open(k->us, slice_cstr(l->info.id), &u, &e) != 0) {
+        return;
+    }
+    uint64_t from = atomic_load(&u->synced);
+    akit_content(l, bytes);
+    for (uint64_t at = from; at < upto && !fits; at++) {
+        bytes[at] ^= 0x80;
+    }
+    upload_hold(u);
+    int r = from < upto ? upload_write(u, bytes + from, (size_t)(upto - from), NULL, &e) : 0;
+    if (r == 0 && fits) {
+        upload_release(u);
+        r = upload_sync(u, &e);
+    } else if (r == 0) {
+        r = upload_discard(u, &e);
+    }
+    if (r == ERR_GONE) {
+        l->told_refused = true;
+    } else if (r == 0) {
+        akit_tell_offset(k, l, atomic_load(&u->synced));
+        if (!fits && atomic_load(&u->synced) != from) {
+            (void)akit_lie(k, "a request that does not fit counts", l, "");
+        }
+    }
+    if (r != 0 && !k->faults) {
+        (void)akit_lie(k, "a held request failed", l, e.text);
+    }
+    upload_close(u);
+}
+
+static bool create_declared(struct akit *k, struct akit_life *l)
+{
     struct err e = {0};
     int r = upload_create(k->us, &l->info, true, &e);
     l->used = r == 0;
@@ -167,10 +213,14 @@ static bool create(struct akit *k, unsigned i, uint64_t size, bool lies)
     return r == 0;
 }
 
-/* Creation with upload: one request; the id is told with the answer. */
-static void create_with(struct akit *k, unsigned i, uint64_t size, bool lies, uint64_t upto)
+static bool create(struct akit *k, unsigned i, uint64_t size, bool lies)
 {
-    struct akit_life *l = declare(k, i, size, lies);
+    return create_declared(k, declare(k, i, size, lies));
+}
+
+/* Creation with upload: one request; the id is told with the answer. */
+static void create_with_bytes(struct akit *k, struct akit_life *l, uint64_t upto)
+{
     struct upload *u;
     struct err e = {0};
     int r = upload_create(k->us, &l->info, false, &e);
@@ -179,6 +229,11 @@ static void create_with(struct akit *k, unsigned i, uint64_t size, bool lies, ui
         akit_go_on(k, l, u, upto);
         upload_close(u);
     }
+}
+
+static void create_with(struct akit *k, unsigned i, uint64_t size, bool lies, uint64_t upto)
+{
+    create_with_bytes(k, declare(k, i, size, lies), upto);
 }
 
 static void restart(struct akit *k)
@@ -276,6 +331,39 @@ static void run_removed(struct akit *k)
     }
 }
 
+static void run_terminated(struct akit *k)
+{
+    struct akit_life *l = &k->lives[0];
+    struct err e = {0};
+    bool left = false;
+    if (create(k, 0, 3000, false)) {
+        request(k, 0, 1000);
+        l->told_id = false; /* from here on it may be there or not */
+        l->told_offset = 0;
+        l->told_removed = upload_terminate(k->us, slice_cstr(l->info.id), &left, &e) == 0;
+    }
+}
+
+static void run_held(struct akit *k)
+{
+    if (create(k, 0, 2500, false)) {
+        held_request(k, 0, 900, false);
+        held_request(k, 0, 1500, true);
+        held_request(k, 0, 2500, false);
+        request(k, 0, 2500);
+    }
+}
+
+static void run_undeclared(struct akit *k)
+{
+    if (create_declared(k, declare_nothing(k, 0, 3000))) {
+        request(k, 0, 1000);
+        request(k, 0, 2000);
+        request(k, 0, 3000);
+    }
+    create_with_bytes(k, declare_nothing(k, 1, 900), 900);
+}
+
 static void run_state_taken(struct akit *k)
 {
     char path[128];
@@ -335,6 +423,9 @@ const struct akit_scenario akit_scenarios[AKIT_SCENARIOS] = {
     {"state-taken", run_state_taken},
     {"restarts", run_restarts},
     {"unaccepted", run_unaccepted},
+    {"terminated", run_terminated},
+    {"held", run_held},
+    {"undeclared", run_undeclared},
 };
 
 struct model *akit_disk(uint64_t seed, enum model_order order)

@@ -18,15 +18,17 @@
 #define AKIT_SIZE_MAX  12000
 #define AKIT_WHY       400
 #define AKIT_ISSUER    "http://files.example/<a>&b"
-#define AKIT_SCENARIOS 11
+#define AKIT_SCENARIOS 14
 
 /* One upload and what was told about it. */
 struct akit_life {
     bool used;
-    bool lies;               /* the declared digest is another one's */
-    bool state_taken;        /* somebody removed ID.state */
-    struct upload_info info; /* as declared */
-    uint64_t content;        /* seed of the bytes */
+    bool lies;                       /* the declared digest is another one's */
+    bool undeclared;                 /* no digest is declared */
+    bool state_taken;                /* somebody removed ID.state */
+    struct upload_info info;         /* as declared */
+    char digest[BLAKE3_HEX_LEN + 1]; /* declared or not */
+    uint64_t content;                /* seed of the bytes */
     bool told_id;
     uint64_t told_offset;
     bool told_refused, told_removed;

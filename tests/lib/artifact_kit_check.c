@@ -52,7 +52,7 @@ static bool check_receipt(const struct model *m, struct akit *k, struct akit_lif
     if (l->receipt[0] != '\0' && strcmp(json, l->receipt) != 0) {
         return akit_lie(k, "a receipt was changed", l, json);
     }
-    if (l->lies || strcmp(r.checksum, l->info.checksum) != 0 || r.size_bytes != l->info.size ||
+    if (l->lies || strcmp(r.checksum, l->digest) != 0 || r.size_bytes != l->info.size ||
         strcmp(r.object_id, l->info.id) != 0 || strcmp(r.issuer, AKIT_ISSUER) != 0) {
         return akit_lie(k, "a receipt says something else", l, json);
     }

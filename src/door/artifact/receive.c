@@ -116,6 +116,7 @@ static int settle(struct receive *rx, int wrote, struct err *e)
     }
     if (rx->held) {
         r = upload_discard(rx->u, &why);
+        r = r == ERR_NOT_READY ? 0 : r; /* the next open does it */
     } else if (rx->at > atomic_load(&rx->u->synced)) {
         r = upload_sync(rx->u, &why);
     }

@@ -173,7 +173,8 @@ int upload_accept(struct upload *u, struct receipt *out, _Atomic uint64_t *progr
 void upload_hold(struct upload *u);
 void upload_release(struct upload *u);
 /* Takes back what came since upload_hold: the offset is the synced one, as it was. What is large is
- * freed step by step. ERR_GONE: it cannot be done. */
+ * freed step by step. ERR_IO, ERR_NOT_READY: that failed, u can only be closed, and the next open
+ * does it. ERR_GONE: as before. */
 int upload_discard(struct upload *u, struct err *e) MUST_CHECK;
 /* What may be told of it without a receipt: synced, below the size, and nothing takes it back, also
  * not an acceptance that fails. The writer's own. */

@@ -295,7 +295,8 @@ static int take_accepted(struct upload *u, struct err *e)
 }
 
 /* The device may hold a receipt that this process could not sync: no byte may go. Where no digest
- * was declared, that receipt's is what the bytes are judged by. */
+ * was declared, that receipt's is what the bytes are judged by; or its name was taken back, which
+ * must be durable before anything is cut. */
 static int take_doubtful(struct upload *u, struct err *e)
 {
     struct receipt receipt;
@@ -307,7 +308,15 @@ static int take_doubtful(struct upload *u, struct err *e)
     if (r == 0) {
         memcpy(u->info.checksum, receipt.checksum, sizeof u->info.checksum);
     }
-    return r == ERR_NOT_FOUND ? 0 : r;
+    if (r != ERR_NOT_FOUND) {
+        return r;
+    }
+    r = os_sync_dir(u->us->receipts);
+    if (r < 0) {
+        return err_os(e, r, "sync directory", u->us->receipts);
+    }
+    upload_mark_remove(u->us, u->info.id, UPLOAD_MARK_RECEIPT);
+    return 0;
 }
 
 static int open_known(struct upload *u, struct err *e)

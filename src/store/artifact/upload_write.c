@@ -25,7 +25,6 @@
 #include <string.h>
 
 #include "base/ensure.h"
-#include "base/log.h"
 #include "os/os.h"
 #include "store/artifact/upload_internal.h"
 
@@ -52,6 +51,18 @@ static int cut_back_sync(struct upload *u, struct err *e)
     return r < 0 ? err_os(e, r, "truncate", "an upload") : 0;
 }
 
+static void stand_back(struct upload *u)
+{
+    u->written = u->saved;
+    u->hash = u->hash_saved;
+    u->reserved_to = u->saved;
+    u->back_to = u->saved;
+    u->waited_to = u->saved;
+    u->reread = true;
+    u->complete_proven = false;
+    atomic_store(&u->synced, u->saved);
+}
+
 int upload_roll_back_sync(struct upload *u, int code, struct err *e)
 {
     struct err why = {0};
@@ -61,14 +72,7 @@ int upload_roll_back_sync(struct upload *u, int code, struct err *e)
         upload_make_gone(u, "the upload could not be stored: the disk failed");
         return err_set(e, ERR_GONE, "the upload could not be rolled back: %.200s", why.text);
     }
-    u->written = u->saved;
-    u->hash = u->hash_saved;
-    u->reserved_to = u->saved;
-    u->back_to = u->saved;
-    u->waited_to = u->saved;
-    u->reread = true;
-    u->complete_proven = false;
-    atomic_store(&u->synced, u->saved);
+    stand_back(u);
     return code;
 }
 
@@ -87,19 +91,24 @@ void upload_release(struct upload *u)
 
 int upload_discard(struct upload *u, struct err *e)
 {
-    struct err why;
     ensure(u->held);
-    u->held = false;
+    ensure(!u->state_dirty);
     if (u->gone) {
         return upload_gone_error(u, e);
     }
-    if (u->written == u->saved) {
-        return 0;
+    if (u->written > u->saved) {
+        int r = upload_truncate_slowly(u->fd, u->saved, &u->us->stopping, e);
+        if (r == 0) {
+            r = os_fsync(u->fd);
+            r = r < 0 ? err_os(e, r, "sync", "an upload") : 0;
+        }
+        if (r != 0) {
+            return r; /* nobody is told of them: the next open cuts them off */
+        }
+        stand_back(u);
     }
-    if (upload_truncate_slowly(u->fd, u->saved, &u->us->stopping, &why) != 0) {
-        log_line(LOG_INFO, "uploads", "%.8s is cut in one step: %s", u->info.id, why.text);
-    }
-    return upload_roll_back_sync(u, ERR_REFUSED, e) == ERR_GONE ? ERR_GONE : 0;
+    u->held = false;
+    return 0;
 }
 
 uint64_t upload_promised(const struct upload *u)

@@ -118,7 +118,6 @@ static void test_what_is_no_info(void **state)
         WITH(ID ",\"Size\":5", "\"checksum\":\"blake3:@\",\"project\":\"a/b\""),
         WITH(ID ",\"Size\":5", "\"checksum\":\"blake3:@\",\"project\":\"a\\u0000\""),
         WITH(ID ",\"Size\":5", "\"checksum\":\"blake3:@\",\"project\":5"),
-        WITH(ID ",\"Size\":5", "\"project\":\"demo\""),
         WITH(ID ",\"Size\":5", "\"checksum\":\"@\",\"project\":\"demo\""),
         WITH(ID ",\"Size\":5", "\"checksum\":\"blake3:@0\",\"project\":\"demo\""),
         WITH(ID ",\"Size\":5", "\"checksum\":\"sha256:@\",\"project\":\"demo\""),
