@@ -121,6 +121,8 @@
       "Requests whose body was not what their Upload-Checksum declared.")                          \
     X(ARTIFACT_TERMINATED, "tallyman_artifact_terminated_total", "counter",                        \
       "Uploads that their clients terminated.")                                                    \
+    X(ARTIFACT_BURSTS, "tallyman_artifact_proxy_bursts_total", "counter",                          \
+      "Requests through a proxy whose first 16 MiB came at once: it may hold requests back.")      \
     X(ARTIFACT_LOW_SPACE, "tallyman_artifact_low_space_total", "counter",                          \
       "Requests refused because the file system is nearly full.")                                  \
     X(ARTIFACT_TAKEOVERS, "tallyman_artifact_takeovers_total", "counter",                          \

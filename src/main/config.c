@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/ensure.h"
+#include "http/forwarded.h"
 #include "main/args.h"
 #include "main/config_internal.h"
 #include "main/output.h"
@@ -108,6 +109,16 @@ static int check_clickhouse(struct config *c, struct err *e)
     return 0;
 }
 
+static int check_proxies(const struct config *c, struct err *e)
+{
+    struct http_networks networks;
+    struct err why = {0};
+    return http_networks_parse(c->trusted_proxies, &networks, &why) == 0
+               ? 0
+               : err_set(e, ERR_USAGE, "trusted_proxies (from %s): %s",
+                         origin_names[c->origin[CONFIG_TRUSTED_PROXIES]], why.text);
+}
+
 static int check_together(struct config *c, struct err *e)
 {
     if (c->replay_default_limit > c->replay_max_limit) {
@@ -128,6 +139,9 @@ static int check_together(struct config *c, struct err *e)
             origin_names[c->origin[CONFIG_DATA]], SOCKET_PATH_MAX);
     }
     int r = check_clickhouse(c, e);
+    if (r == 0) {
+        r = check_proxies(c, e);
+    }
     if (r != 0) {
         return r;
     }

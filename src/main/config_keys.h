@@ -121,6 +121,9 @@
       "wait for the Archive's answer after the last byte; visibility is asked for in its 180th")   \
     X(ARCHIVE_STALL_MS, archive_stall_ms, MS, "900s", 100, 86400000, "archive-stall-ms",           \
       "TALLYMAN_ARCHIVE_STALL_MS", "silence after which an upload to the Archive is given up")     \
+    X(TRUSTED_PROXIES, trusted_proxies, TEXT, "", 0, 1000, "trusted-proxies",                      \
+      "TALLYMAN_TRUSTED_PROXIES",                                                                  \
+      "addresses whose Forwarded headers make Location, as in 127.0.0.1, 10.0.0.0/8")              \
     X(DELIVER, deliver, FLAG, "on", 0, 0, "deliver", "TALLYMAN_DELIVER",                           \
       "on, off: run the process that delivers artifacts")                                          \
     X(SANDBOX, sandbox, FLAG, "on", 0, 0, "sandbox", "TALLYMAN_SANDBOX",                           \

@@ -45,15 +45,16 @@ int artifacts_open(struct artifacts *a, const struct config *c, struct store *st
 {
     *a = (struct artifacts){.config = c};
     choose_issuer(a);
-    const struct artifact_options options = {.data = c->data,
-                                             .issuer = a->issuer,
-                                             .public_url = c->public_url,
-                                             .upload_bytes_max = c->upload_bytes_max,
-                                             .min_free_bytes = c->min_free_bytes,
-                                             .low_space_status = (unsigned)c->low_space_status,
-                                             .retention_ms = c->partial_upload_retention_ms,
-                                             .uploads_max = (unsigned)c->uploads_max};
-    return artifact_new(&options, store, &a->door, e);
+    struct artifact_options options = {.data = c->data,
+                                       .issuer = a->issuer,
+                                       .public_url = c->public_url,
+                                       .upload_bytes_max = c->upload_bytes_max,
+                                       .min_free_bytes = c->min_free_bytes,
+                                       .low_space_status = (unsigned)c->low_space_status,
+                                       .retention_ms = c->partial_upload_retention_ms,
+                                       .uploads_max = (unsigned)c->uploads_max};
+    int r = http_networks_parse(c->trusted_proxies, &options.proxies, e);
+    return r != 0 ? r : artifact_new(&options, store, &a->door, e);
 }
 
 /* One more word of the vector, NULL behind. execve's vector is not const; it is not written to. */

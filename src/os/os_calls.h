@@ -82,6 +82,7 @@
     X(int, drop_range, (int fd, uint64_t offset, uint64_t n), (fd, offset, n))                     \
     X(int, watch_dir, (const char *path), (path))                                                  \
     X(int, disk_size, (const char *path, uint64_t *bytes), (path, bytes))                          \
+    X(int, getpeername, (int fd, struct sockaddr *a, unsigned *len), (fd, a, len))                 \
     X(int, rename_new, (const char *from, const char *to), (from, to))                             \
     X(int, core_limit, (uint64_t * bytes), (bytes))                                                \
     X(int, landlock_abi, (void), ())                                                               \

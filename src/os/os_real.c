@@ -332,6 +332,11 @@ static int real_setsockopt(int fd, int level, int name, const void *v, unsigned 
     RETRY(int, setsockopt(fd, level, name, v, (socklen_t)len));
 }
 
+static int real_getpeername(int fd, struct sockaddr *a, unsigned *len)
+{
+    RETRY(int, getpeername(fd, a, len));
+}
+
 static int real_getsockname(int fd, struct sockaddr *a, unsigned *len)
 {
     RETRY(int, getsockname(fd, a, len));

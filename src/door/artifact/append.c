@@ -122,6 +122,7 @@ void artifact_append(struct artifact *a, struct http_request *req, const struct 
     }
     op->offset = offset;
     op->sum = sum;
+    op->forwarded = http_was_forwarded(req);
     if (!op_start(op, req, append_work, append_done)) {
         attempts_note(&a->attempts, id);
     }

@@ -8,6 +8,7 @@
 #ifndef DOOR_ARTIFACT_ARTIFACT_H
 #define DOOR_ARTIFACT_ARTIFACT_H
 
+#include "http/forwarded.h"
 #include "http/http.h"
 #include "store/artifact/upload.h"
 #include "store/store.h"
@@ -16,11 +17,12 @@ struct artifact_options {
     const char *data;
     const char *issuer;     /* "": none is set and we listen beyond loopback: creations are 503 */
     const char *public_url; /* "": Location is a path only */
-    uint64_t upload_bytes_max; /* Tus-Max-Size */
-    uint64_t min_free_bytes;   /* 0: the smaller of 5 % of the file system and 10 GiB */
-    unsigned low_space_status; /* 429 or 503 */
-    uint64_t retention_ms;     /* of partial uploads */
-    unsigned uploads_max;      /* writers at a time, more are 503 */
+    struct http_networks proxies; /* who may say what stands before that path; zeroed: nobody */
+    uint64_t upload_bytes_max;    /* Tus-Max-Size */
+    uint64_t min_free_bytes;      /* 0: the smaller of 5 % of the file system and 10 GiB */
+    unsigned low_space_status;    /* 429 or 503 */
+    uint64_t retention_ms;        /* of partial uploads */
+    unsigned uploads_max;         /* writers at a time, more are 503 */
 };
 
 struct artifact;

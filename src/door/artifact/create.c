@@ -147,12 +147,24 @@ static void create_work(void *ctx, struct http_body *body)
 
 /* ---- on the loop ---- */
 
+/* What stands before the path: public_url, else what a proxy says that is believed, else nothing. */
+static struct slice location_base(const struct artifact *a, const struct http_request *req,
+                                  char origin[HTTP_ORIGIN_MAX])
+{
+    const char *url = a->options.public_url;
+    if (url[0] == '\0' && http_peer_is(req, &a->options.proxies) &&
+        http_forwarded_origin(req, origin)) {
+        url = origin;
+    }
+    return slice_cstr(url);
+}
+
 static void create_done(void *ctx, struct http_request *req)
 {
     struct op *op = ctx;
     if (op->location) {
-        const char *base = op->a->options.public_url;
-        struct slice s = slice_cstr(base);
+        char origin[HTTP_ORIGIN_MAX];
+        struct slice s = location_base(op->a, req, origin);
         struct buf b = {0};
         while (s.len > 0 && s.ptr[s.len - 1] == '/') {
             s.len--;

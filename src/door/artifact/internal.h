@@ -30,6 +30,7 @@ struct cleaner {
 };
 
 struct artifact {
+    _Atomic uint64_t burst_told_ms;  /* when it was last said that a proxy holds requests back */
     struct artifact_options options; /* its texts are borrowed for the door's life */
     struct uploads *uploads;
     struct control *control; /* loop thread; NULL: not open */
@@ -68,6 +69,7 @@ struct op {
     uint64_t body_bytes; /* of the POST; UINT64_MAX: chunked */
     uint64_t offset;     /* Upload-Offset of the PATCH */
     struct checksum sum; /* of this request's body, if it has one */
+    bool forwarded;      /* its headers have the traces of a proxy */
     struct outcome out;
     void (*work)(void *ctx, struct http_body *body);
 };
@@ -94,6 +96,15 @@ void artifact_receipt(struct artifact *a, struct http_request *req, const char *
  * syncs, and accepts when all is there. Fills op->out. Returns how the body ended: 0, or the code
  * of http_body_read. */
 int artifact_receive(struct op *op, struct upload *u, struct http_body *body);
+
+/* ---- burst.c ---- */
+/* Of a body that came through a proxy: how much of it there is, and how long was waited for it. */
+struct burst {
+    uint64_t bytes, waited_ns;
+};
+/* n more bytes came after that long a wait. Tells the operator when it looks as if the proxy had
+ * had all of them before it asked us. */
+void burst_note(struct op *op, struct burst *b, uint64_t n, uint64_t waited_ns);
 
 /* ---- find.c: on the request's thread ---- */
 #define FOUND_ACCEPTED 1

@@ -32,6 +32,7 @@ struct receive {
     bool held;   /* the request has a checksum: it counts as a whole, or not at all */
     int refused; /* held, and it does not count; 0: because of its end */
     struct checksum_run sum;
+    struct burst burst;
 };
 
 /* Up to want bytes into the buffer; fewer when the body ends. */
@@ -40,12 +41,16 @@ static size_t gather(struct receive *rx, size_t want)
     struct holder *h = &rx->op->holder;
     size_t have = 0;
     while (have < want && !rx->over) {
-        atomic_store_explicit(&h->waits_since_ns, os_clock_mono_ns(), memory_order_relaxed);
+        uint64_t since_ns = os_clock_mono_ns();
+        atomic_store_explicit(&h->waits_since_ns, since_ns, memory_order_relaxed);
         int64_t n = http_body_read(rx->body, rx->buffer + have, want - have);
         atomic_store_explicit(&h->waits_since_ns, 0, memory_order_relaxed);
         if (n > 0) {
             ensure((uint64_t)n <= want - have);
             have += (size_t)n;
+            if (rx->op->forwarded) {
+                burst_note(rx->op, &rx->burst, (uint64_t)n, os_clock_mono_ns() - since_ns);
+            }
             atomic_fetch_add_explicit(&h->received, (uint64_t)n, memory_order_relaxed);
         } else {
             rx->over = true;

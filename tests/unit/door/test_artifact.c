@@ -270,6 +270,89 @@ static void patch_with(struct kit *k, const char *headers, struct slice body, un
 }
 
 /* Cases T04, T22; nothing is stored by any of these. */
+/* Cases T14: what a proxy says counts only when it is believed, and says one thing. */
+static void test_location_behind_a_proxy(void **state)
+{
+    static const struct {
+        const char *headers, *base; /* "": the path alone */
+    } rows[] = {
+        {"", ""},
+        {"X-Forwarded-Proto: https\r\n", "https://localhost"},
+        {"X-Forwarded-Proto: HTTPS\r\n", "https://localhost"},
+        {"X-Forwarded-Proto: https\r\nX-Forwarded-Host: a.example\r\n", "https://a.example"},
+        {"X-Forwarded-Proto: https\r\nX-Forwarded-Host: a.example:8443\r\n",
+         "https://a.example:8443"},
+        {"X-Forwarded-Proto: https\r\nX-Forwarded-Host: a.example:443\r\n", "https://a.example"},
+        {"X-Forwarded-Proto: http\r\nX-Forwarded-Host: a.example:443\r\n", "http://a.example:443"},
+        {"X-Forwarded-Proto: http\r\nX-Forwarded-Host: a.example:80\r\n", "http://a.example"},
+        {"X-Forwarded-Proto: https\r\nX-Forwarded-Host: [fd00::1]:8443\r\n",
+         "https://[fd00::1]:8443"},
+        {"Forwarded: proto=https;host=b\r\n", "https://b"},
+        {"Forwarded: for=1.2.3.4;proto=https;host=\"b.example:8443\";by=x\r\n",
+         "https://b.example:8443"},
+        {"Forwarded: for=1.2.3.4; Proto=https; HOST=b.example\r\n", "https://b.example"},
+        {"Forwarded: proto=https\r\n", "https://localhost"},
+        /* One that is there is the one that counts. */
+        {"Forwarded: for=1.2.3.4\r\nX-Forwarded-Proto: https\r\n", ""},
+        {"Forwarded: proto=http;host=b\r\nX-Forwarded-Proto: https\r\n", "http://b"},
+        /* Several must agree. */
+        {"X-Forwarded-Proto: https, https\r\nX-Forwarded-Host: a, a\r\n", "https://a"},
+        {"X-Forwarded-Proto: https, http\r\n", ""},
+        {"X-Forwarded-Proto: https\r\nX-Forwarded-Proto: http\r\n", ""},
+        {"X-Forwarded-Proto: https\r\nX-Forwarded-Host: a.example, b.example\r\n", ""},
+        {"X-Forwarded-Proto: https\r\nX-Forwarded-Host: a\r\nX-Forwarded-Host: b\r\n", ""},
+        {"Forwarded: proto=https;host=a, proto=https;host=b\r\n", ""},
+        {"Forwarded: proto=https;host=a\r\nForwarded: proto=https;host=a\r\n", "https://a"},
+        {"X-Forwarded-Proto: https,\r\n", ""},
+        /* What is said must be a scheme and a host. */
+        {"X-Forwarded-Host: a.example\r\n", ""},
+        {"X-Forwarded-Proto: ftp\r\nX-Forwarded-Host: a.example\r\n", ""},
+        {"X-Forwarded-Proto: https://\r\n", ""},
+        {"X-Forwarded-Proto: https\r\nX-Forwarded-Host: a.example/x\r\n", ""},
+        {"X-Forwarded-Proto: https\r\nX-Forwarded-Host: u@a.example\r\n", ""},
+        {"X-Forwarded-Proto: https\r\nX-Forwarded-Host: a.example:x\r\n", ""},
+        {"X-Forwarded-Proto: https\r\nX-Forwarded-Host: a.example:123456\r\n", ""},
+        {"X-Forwarded-Proto: https\r\nX-Forwarded-Host: :443\r\n", ""},
+        {"X-Forwarded-Proto: https\r\nX-Forwarded-Host: [fd00::1\r\n", ""},
+        {"X-Forwarded-Proto: https\r\nX-Forwarded-Host: []\r\n", ""},
+        {"X-Forwarded-Proto: https\r\nX-Forwarded-Host: [fd00::1]x\r\n", ""},
+        {"Forwarded: proto=https;host=\"b\r\n", ""},
+        {"Forwarded: proto=https;host=\r\n", "https://localhost"},
+        {"X-Forwarded-Proto: https\r\nX-Forwarded-Prefix: /up\r\n", "https://localhost"},
+        {"X-Forwarded-Port: 8443\r\nX-Original-URL: /admin\r\n", ""},
+    };
+    static const char *const lists[] = {"127.0.0.1", "10.0.0.0/8, 127.0.0.0/8", "10.0.0.0/8", ""};
+    struct artifact_options options = kit_options();
+    struct err e = {0};
+    (void)state;
+    for (size_t l = 0; l < sizeof lists / sizeof lists[0]; l++) {
+        assert_int_equal(http_networks_parse(lists[l], &options.proxies, &e), 0);
+        struct kit *k = kit_new_with(&options, NULL);
+        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+            char headers[2000];
+            (void)kit_ask(k, "POST", "/files", kit_creation(headers, TEXT, rows[i].headers), NONE);
+            expect_tus(k, 201, NULL);
+            struct slice location = kit_header(k, "Location");
+            struct slice base = slice_cstr(l < 2 ? rows[i].base : "");
+            if (location.len != base.len + 7 + UPLOAD_ID_LEN || !slice_starts(location, base) ||
+                !slice_starts(slice_from(location, base.len), SLICE("/files/"))) {
+                fail_msg("%s: \"%.*s\"", rows[i].headers, (int)location.len, location.ptr);
+            }
+        }
+        kit_free(k);
+    }
+    /* public_url says it all. */
+    assert_int_equal(http_networks_parse("127.0.0.1", &options.proxies, &e), 0);
+    options.public_url = "https://up.example/x";
+    struct kit *k = kit_new_with(&options, NULL);
+    char headers[2000];
+    (void)kit_ask(k, "POST", "/files",
+                  kit_creation(headers, TEXT, "Forwarded: proto=http;host=b\r\n"), NONE);
+    expect_tus(k, 201, NULL);
+    assert_true(slice_starts(kit_header(k, "Location"), SLICE("https://up.example/x/files/")));
+    kit_free(k);
+}
+
 static void test_appends_are_checked_in_their_order(void **state)
 {
     struct kit *k = kit_new();
@@ -453,7 +536,8 @@ static void test_options_tell_what_there_is(void **state)
                       NONE);
         expect_tus(k, 204, NULL);
         expect_header(k, "Tus-Version", "1.0.0");
-        expect_header(k, "Tus-Extension", "creation,creation-with-upload,expiration,checksum,termination");
+        expect_header(k, "Tus-Extension",
+                      "creation,creation-with-upload,expiration,checksum,termination");
         expect_header(k, "Tus-Checksum-Algorithm", "sha1,md5,sha256,blake3");
         expect_header(k, "Tus-Max-Size", "1099511627776");
         expect_header(k, "Access-Control-Allow-Origin", "http://a.example");
@@ -568,6 +652,7 @@ int main(void)
         cmocka_unit_test(test_creations_are_checked_in_their_order),
         cmocka_unit_test(test_without_projects_or_issuer_nothing_is_made),
         cmocka_unit_test(test_location_is_a_path_or_below_the_public_url),
+        cmocka_unit_test(test_location_behind_a_proxy),
         cmocka_unit_test(test_appends_are_checked_in_their_order),
         cmocka_unit_test(test_a_chunked_body_past_the_end),
         cmocka_unit_test(test_broken_chunks_keep_what_came),
