@@ -18,7 +18,7 @@ MIB = 1 << 20
 UNKNOWN = "0123456789abcdef0123456789abcdef"
 PAGE = "https://page.example"
 EXPOSED = {"location", "upload-offset", "upload-length", "upload-metadata", "upload-expires", "tus-resumable", "tus-version", "tus-extension",
-           "tus-max-size", "artifact-receipt", "retry-after"}
+           "tus-max-size", "tus-checksum-algorithm", "artifact-receipt", "retry-after", "upload-defer-length", "upload-concat"}
 # LeakSanitizer does not work under ptrace.
 UNTRACED = {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"} if SANITIZED else {}
 ALONE = ("--no-deliver", "--min-free-bytes", "1")

@@ -36,7 +36,7 @@ import warnings
 
 import pytest
 from artifact_raw import door, own  # noqa: F401 (fixtures)
-from artifact_raw import ALONE, MIB, UNKNOWN, UNTRACED, Cases, Raw, attached, chunked, head_of, read_all, read_answer, tree, usual, words
+from artifact_raw import ALONE, MIB, UNKNOWN, UNTRACED, Cases, Raw, attached, b64, chunked, head_of, read_all, read_answer, tree, usual, words
 from artifact_world import BODY, ENV, TUS, Artifacts, blake3
 from conftest import ROOT, free_port
 from test_full_disk import fill, small_disk  # noqa: F401 (a fixture)
@@ -229,30 +229,42 @@ def test_T11_metadata_in_several_lines(door):
 
 def test_T13_nothing_is_cached(door):
     """Proves: no-store on HEAD, GET and errors (`say` looks at every answer), the offset on each HEAD, also 0 and the end; GET, which a
-    cache would make of HEAD, is the contract's 405."""
+    cache would make of HEAD, has the same headers and no bytes, whatever becomes of the upload."""
     file = door.make(os.urandom(10))
+
+    def both(path):
+        head, get = (door.say(method, path, TUS) for method in ("HEAD", "GET"))
+        own = ("upload-offset", "upload-length", "upload-metadata", "upload-expires", "artifact-receipt")
+        assert head.status == get.status
+        assert {k: v for k, v in head.headers.items() if k in own} == {k: v for k, v in get.headers.items() if k in own}
+        return get
+
     for sent in (0, 4, 10):
         if sent:
             door.append(file, file.told, file.content[file.told:sent]).fits(204)
-        answer = door.say("HEAD", file.path, TUS).fits(200)
+        answer = both(file.path).fits(200)
         assert (answer.offset, answer.headers["upload-length"], answer.body) == (sent, "10", b"")
-        answer = door.say("GET", file.path, TUS).fits(405)
-        assert {"HEAD", "PATCH"} <= set(answer.headers["allow"].split(", "))
-        assert "upload-offset" not in answer.headers
-    for path in (f"/files/{UNKNOWN}", "/files", "/files/"):
-        door.say("HEAD", path, TUS)
-        door.say("GET", path).fits(405)
-    answer = door.say("GET", f"/api/v1/receipts/{file.id}").fits(200)
-    assert answer.headers["cache-control"] == "no-store"
-    assert door.say("GET", f"/api/v1/receipts/{UNKNOWN}").fits(404).headers["cache-control"] == "no-store"
+    both(f"/files/{UNKNOWN}").fits(404, "upload_not_found")
+    door.say("GET", file.path).fits(200)  # a cache does not know the version
+    for path in ("/files", "/files/"):
+        for method in ("GET", "HEAD"):
+            door.say(method, path).fits(405)
+    for path in ("receipts", "artifacts"):
+        answer = door.say("GET", f"/api/v1/{path}/{file.id}").fits(200)
+        assert answer.headers["cache-control"] == "no-store"
+        assert answer.headers["access-control-allow-origin"] == "https://page.example"
+        answer = door.say("GET", f"/api/v1/{path}/{UNKNOWN}").fits(404)
+        assert answer.headers["cache-control"] == "no-store"
+        assert answer.headers["access-control-allow-origin"] == "https://page.example"
 
 
 FORWARDED = [[("X-Forwarded-Proto", "https")], [("Forwarded", "proto=https;host=b.example")], [("X-Forwarded-Host", "b.example, c.example")],
              [("X-Forwarded-Port", "8443")], [("X-Forwarded-Prefix", "/up")], [("X-Original-URL", "/admin")], []]
 
 
-def test_T14_location(door, own):
-    """Proves: a path, whatever proxies say of themselves; with public_url, below that."""
+def test_T14_location(door, own, nginx):
+    """Proves: a path, whatever proxies say of themselves; with public_url, below that; with a proxy that is listed, what that says
+    (all that can be said: unit test test_location_behind_a_proxy)."""
     for headers in FORWARDED:
         answer = door.post(door.creation(10, None, *headers)).fits(201)
         assert re.fullmatch(r"/files/[0-9a-f]{32}", answer.headers["location"]), headers
@@ -262,6 +274,13 @@ def test_T14_location(door, own):
     for headers in FORWARDED:
         answer = world.post(world.creation(10, None, *headers)).fits(201)
         assert re.fullmatch(r"https://up\.example/door/files/[0-9a-f]{32}", answer.headers["location"]), headers
+    world.server.stop()
+    world.server.args = [*ALONE, "--trusted-proxies", "10.0.0.0/8, 127.0.0.1"]
+    world.server.start()
+    with nginx(shipped_configuration(), world) as proxy:
+        answer = proxy.say("POST", "/files/", world.creation(10, None, ("X-Forwarded-Proto", "gopher"), ("Forwarded", "proto=ftp;host=evil")))
+        # head_of says Host: t; the scheme is the one that nginx was asked by
+        assert re.fullmatch(r"http://t/files/[0-9a-f]{32}", answer.fits(201).headers["location"])
 
 
 def test_T16_a_deferred_length_is_refused(door):
@@ -364,10 +383,11 @@ def test_T19_offsets_beyond_32_bits(own):
 # ---- proxies ----
 
 def shipped_configuration():
-    """The block that OPERATING.md shows for nginx."""
-    text = (ROOT / "docs" / "OPERATING.md").read_text()
-    (block,) = re.findall(r"^    location /files \{\n(?:      .*\n)+    \}\n", text, re.M)
-    return block
+    """The locations of examples/nginx.conf."""
+    text = (ROOT / "examples" / "nginx.conf").read_text()
+    blocks = re.findall(r"^    location \S+ \{\n.*?^    \}\n", text, re.M | re.S)
+    assert len(blocks) == 3
+    return "".join(blocks)
 
 
 class Nginx:
@@ -378,7 +398,7 @@ class Nginx:
         self.folder = world.workdir / f"nginx-{self.port}"
         self.folder.mkdir()
         location, count = re.subn(r"http://127\.0\.0\.1:8080\b", world.server.url, location)
-        assert count == 1
+        assert count >= 1
         temp = "".join(f"{name}_temp_path {self.folder}/{name};\n" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
         (self.folder / "conf").write_text(
             f"daemon off; master_process off; pid {self.folder}/pid; error_log stderr notice;\nevents {{}}\n"
@@ -413,12 +433,13 @@ def nginx(door):
         why = "NOT TESTED: the configuration for nginx: it is not installed"
         warnings.warn(why)
         pytest.skip(why)
-    return lambda location: Nginx(door, location)
+    return lambda location, world=door: Nginx(world, location)
 
 
 def test_T20_the_shipped_configuration(door, nginx):
-    """Proves: behind nginx as OPERATING.md has it bytes pass while they come: a client that is killed at half goes on at half; a refusal
-    of a large body arrives; Location is a path there, too."""
+    """Proves: behind nginx as examples/nginx.conf has it bytes pass while they come: a client that is killed at half goes on at half; a
+    refusal of a large body arrives; Location is a path there, too; the receipt is to be had, and nothing looks like a proxy that holds
+    requests back."""
     content = os.urandom(8 * MIB)
     half = len(content) // 2
     with nginx(shipped_configuration()) as proxy:
@@ -438,8 +459,35 @@ def test_T20_the_shipped_configuration(door, nginx):
         answer = proxy.say("PATCH", file.path, [*BODY.items(), ("Upload-Offset", half)], content[half:]).fits(204)
         file.hears(answer)
         file.hears(proxy.say("HEAD", file.path, TUS.items()).fits(200))
+        assert proxy.say("GET", f"/api/v1/receipts/{file.id}", []).fits(200).body == file.receipt + b"\n"
+        assert json.loads(proxy.say("GET", f"/api/v1/artifacts/{file.id}", []).fits(200).body)["object_id"] == file.id
+        paced = door.make(bytes(18 * MIB))
+        bursts = door.server.metric("tallyman_artifact_proxy_bursts_total")
+        with socket.create_connection((proxy.host, proxy.port), 30) as sock:
+            sock.sendall(head_of("PATCH", paced.path, {**BODY, "Upload-Offset": 0, "Content-Length": paced.size}))
+            for at in range(0, paced.size, 2 * MIB):  # no line is faster than the bound: 16 MiB in 25 ms
+                sock.sendall(paced.content[at:at + 2 * MIB])
+                door.wait(lambda before=before, at=at: door.received() >= before + len(content) + at, what="these bytes at the server")
+                time.sleep(0.02)
+            assert b"204" in sock.recv(64)
+        assert door.server.metric("tallyman_artifact_proxy_bursts_total") == bursts
     assert door.stored(file) == content
     door.receipt_is(file)
+
+
+def test_T20_a_proxy_that_holds_requests_back_is_noticed(door, nginx):
+    """Proves: where nginx buffers, a number and a line in the log tell the operator; they do not without a proxy's traces."""
+    name = "tallyman_artifact_proxy_bursts_total"
+    location = shipped_configuration().replace("proxy_request_buffering off;", "client_body_buffer_size 1m;")
+    file = door.finish(door.make(os.urandom(9) + bytes(17 * MIB)))
+    with nginx(location) as proxy:
+        for _ in range(20):  # a busy machine may let nginx wait in the middle
+            file = door.make(os.urandom(9) + bytes(17 * MIB))
+            file.hears(proxy.say("PATCH", file.path, [*BODY.items(), ("Upload-Offset", 0)], file.content).fits(204))
+            if door.server.metric(name) > 0:
+                break
+    assert door.server.metric(name) > 0
+    assert f"upload {file.id[:8]}: 16 MiB came through a proxy in one burst" in door.server.log
 
 
 def test_T20_a_careless_configuration_loses_nothing(door, nginx):
@@ -688,8 +736,10 @@ def test_T41_pages_read_every_answer(door):
     ask(400, "PATCH", file.path, {**BODY, "Upload-Offset": "x"})
     ask(404, "HEAD", f"/files/{UNKNOWN}", TUS)
     ask(404, "PATCH", "/files/nothing", {**BODY, "Upload-Offset": 0})
-    for method in ("GET", "DELETE", "PUT"):
-        ask(405, method, file.path, TUS)
+    ask(405, "PUT", file.path, TUS)
+    ask(200, "GET", file.path, TUS)
+    ask(400, "PATCH", file.path, {**BODY, "Upload-Offset": 2, "Upload-Checksum": "crc32 AAAAAA=="}, b"x")
+    ask(460, "PATCH", file.path, {**BODY, "Upload-Offset": 2, "Upload-Checksum": f"md5 {b64(bytes(16))}"}, b"x")
     ask(405, "PATCH", "/files/", {**BODY, "Upload-Offset": 0})
     ask(409, "PATCH", file.path, {**BODY, "Upload-Offset": 0}, b"x")
     ask(412, "PATCH", file.path, {"Content-Type": BODY["Content-Type"], "Upload-Offset": 2}, b"x")
@@ -705,17 +755,20 @@ def test_T41_pages_read_every_answer(door):
     door.create(other)
     assert door.say("PATCH", other.path, {**BODY, "Upload-Offset": 0}, bytes(10)).status == 422
     ask(410, "HEAD", other.path, TUS)
+    ask(403, "DELETE", file.path, TUS)
+    ask(410, "DELETE", other.path, TUS)
     door.files.remove(other)
-    assert seen == {200, 201, 204, 400, 404, 405, 409, 410, 412, 413, 415, 417, 422}  # 429, 503: hole 17; 500: test_artifact_strace
+    assert seen == {200, 201, 204, 400, 403, 404, 405, 409, 410, 412, 413, 415, 417, 422, 460}  # 429, 503: hole 17; 500: test_artifact_strace
     names = "tus-resumable, upload-offset, content-type, x-odd"
     for path in ("/files", "/files/", file.path, other.path, f"/files/{UNKNOWN}", f"/files/{UNKNOWN}/", "/files/nothing", "/files/..%2fx"):
         for asks in ([("Access-Control-Request-Method", "PATCH"), ("Access-Control-Request-Headers", names)], []):
             answer = door.say("OPTIONS", path, asks).fits(204)
             allowed = set(answer.headers["access-control-allow-methods"].split(", "))
-            assert ({"HEAD", "PATCH", "POST"} if path.rstrip("/") != "/files" else {"POST"}) <= allowed, answer.text
+            assert ({"GET", "HEAD", "PATCH", "POST", "DELETE"} if path.rstrip("/") != "/files" else {"POST"}) <= allowed, answer.text
             assert not asks or answer.headers["access-control-allow-headers"] == names
             assert answer.headers["tus-version"] == "1.0.0"
-            assert set(answer.headers["tus-extension"].split(",")) >= {"creation", "creation-with-upload", "expiration"}
+            assert answer.headers["tus-extension"] == "creation,creation-with-upload,expiration,checksum,termination"
+            assert answer.headers["tus-checksum-algorithm"] == "sha1,md5,sha256,blake3"
 
 
 # ---- Expect ----

@@ -257,6 +257,7 @@ void manage_artifact_show(void *ctx, struct http_request *req)
     struct slice id = http_path_part(req, 0);
     struct look *l;
 
+    http_add_header(req, "Cache-Control", SLICE("no-store")); /* it goes on */
     if (m->uploads == NULL || !upload_id_ok(id)) {
         http_answer_error(req, ERR_NOT_FOUND, "there is no such artifact", (struct slice){0});
         return;
