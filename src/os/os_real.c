@@ -9,6 +9,8 @@
  * off (that is what EIO does), so asking again is sound; any other failure is passed up and never
  * retried here.
  *
+ * long: one function a call, of one or two lines, and each with its neighbours.
+ *
  * Answers: every error is returned. Aborts: a clock that cannot be read, which Linux does not
  * produce. */
 #include <dirent.h>

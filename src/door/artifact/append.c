@@ -1,8 +1,8 @@
 /* append: PATCH on /files/ID (spec/tus.md 4; order of checks: artifacts.md 4.2, decisions).
  *
- * content type -> Upload-Offset -> Upload-Checksum -> known? -> is there a live writer? -> is the offset right? ->
- * already complete: its acceptance is finished -> does Content-Length fit? -> the body. Nothing is
- * stored before the last of these.
+ * content type -> Upload-Offset -> Upload-Checksum -> known? -> is there a live writer? -> is the
+ * offset right? -> already complete: its acceptance is finished -> does Content-Length fit? -> the
+ * body. Nothing is stored before the last of these.
  *
  * A 409 tells the offset to go on from. A holder that is about to leave is waited for (registry.c),
  * so that a client which lost its connection gets on at its first or second try. */

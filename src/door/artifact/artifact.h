@@ -1,5 +1,6 @@
 /* artifact: the artifact door (spec/artifacts.md, tus.md): tus 1.0 with creation,
- * creation-with-upload, expiration, checksum and termination on /files/, receipts on /api/v1/receipts/{id}.
+ * creation-with-upload, expiration, checksum and termination on /files/, receipts on
+ * /api/v1/receipts/{id}.
  *
  * Checks are made on the loop thread, where projects are known; everything that touches a disk runs
  * on a thread of its own (http_thread). A registry in memory knows the uploads that are being

@@ -5,8 +5,8 @@
  * over a bad line never arrives. We cannot see what a proxy does not pass on. But when it does, all
  * of it is there at once: of the first BURST_BYTES of a body next to nothing was waited for, which
  * no line between here and a client's home does. Looked at are requests that bear the traces of a
- * proxy, so that a client beside us on a fast network is not meant. It is a hint, and worded as one:
- * a proxy that is innocent may have a client as fast.
+ * proxy, so that a client beside us on a fast network is not meant. It is a hint, and worded as
+ * one: a proxy that is innocent may have a client as fast.
  *
  * Nothing is answered or refused because of it. The line in the log comes once in TELL_MS. */
 #include "base/log.h"

@@ -1,6 +1,6 @@
 /* checksum: the digest that one request declares of its own body, Upload-Checksum (tus, extension
- * `checksum`; internal to door/artifact). Not to be mixed up with the metadata key `checksum`, which
- * is of the whole file and decides the acceptance.
+ * `checksum`; internal to door/artifact). Not to be mixed up with the metadata key `checksum`,
+ * which is of the whole file and decides the acceptance.
  *
  * Threads: a value belongs to one at a time. No memory, no failure but a malformed header. */
 #ifndef DOOR_ARTIFACT_CHECKSUM_H

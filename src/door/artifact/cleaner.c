@@ -1,12 +1,12 @@
 /* cleaner: the background thread of the artifact door (artifacts.md 8; holes 1, 4 and 5).
  *
  * Before it starts, what a crash left under temporary names is removed; no upload can be made then.
- * Then, in rounds: an upload that is
- * as long as declared and has no receipt is accepted; one without a receipt whose time is over is
- * removed, also one as long as declared that the disk does not give back, and so are bytes without
- * a description; what is left of the bytes of one that is gone is freed. Never one that somebody holds. What fails is
- * logged and stops nothing else: the next round tries again. An upload's time begins anew when the
- * server starts, and when the clock jumps ahead.
+ * Then, in rounds: an upload that is as long as declared and has no receipt is accepted; one
+ * without a receipt whose time is over is removed, also one as long as declared that the disk does
+ * not give back, and so are bytes without a description; what is left of the bytes of one that is
+ * gone is freed. Never one that somebody holds. What fails is logged and stops nothing else: the
+ * next round tries again. An upload's time begins anew when the server starts, and when the clock
+ * jumps ahead.
  *
  * Power failure: removal is begun again by the next round; a removed upload has no receipt, so
  * nothing that was promised goes with it. */
@@ -112,7 +112,7 @@ static void remove_stale(struct artifact *a, const char *id)
     registry_leave(&a->registry, &h);
 }
 
-/* Refused for good, or terminated, and still large: nobody opens it any more, so nobody is asked. */
+/* Refused for good, or terminated, and still large. Nobody opens it any more: nobody is asked. */
 static void free_gone(struct artifact *a, const char *id)
 {
     struct err e = {0};

@@ -147,7 +147,7 @@ static void create_work(void *ctx, struct http_body *body)
 
 /* ---- on the loop ---- */
 
-/* What stands before the path: public_url, else what a proxy says that is believed, else nothing. */
+/* What stands before the path: public_url, else what a believed proxy says, else nothing. */
 static struct slice location_base(const struct artifact *a, const struct http_request *req,
                                   char origin[HTTP_ORIGIN_MAX])
 {

@@ -4,7 +4,7 @@
  *   1  an existing receipt is given as it is
  *   2  the digest: the one that was made while the bytes came in, where a single request wrote them
  *      in one go; otherwise the bytes are synced, their cache is dropped, and they are read back
- *      from the device: both digests must be the declared one (each other's, where none is declared)
+ *      from the device: both digests must be the declared one (where none is declared, the same)
  *   3  the bytes, ID.info, the receipt's temporary file and uploads/ are synced. All were written,
  *      and their write-back begun, before the first sync: one commit of the file system's journal
  *      serves them all
@@ -48,7 +48,7 @@ static void free_bytes(struct upload *u)
     static const char *const suffixes[] = {"", ".state"};
     char path[UPLOADS_PATH_MAX];
     struct err e;
-    int r = upload_truncate_slowly(u->fd, 0, &u->us->stopping, &e);
+    int r = upload_truncate_slowly(u->fd, &u->us->stopping, &e);
     if (r != 0) {
         log_line(LOG_WARN, "uploads", "%.8s: its bytes could not be freed: %s", u->info.id, e.text);
     }

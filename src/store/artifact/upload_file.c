@@ -1,7 +1,7 @@
 /* Small files whole, ranges of large ones, and the slow way of freeing blocks.
  *
  * Power failure: upload_commit_file leaves the old state, or the new file whole under its name; a
- * temporary name may stay behind (uploads_clean). upload_truncate_slowly leaves the file at any
+ * temporary name may stay behind (uploads_clean). upload_cut_slowly leaves the file at any
  * length between the two: what it cuts is what nobody may ask for again.
  *
  * Answers: every failure. A file that is longer than its bound is no file of ours: ERR_CORRUPT. */
@@ -133,7 +133,7 @@ int upload_hash_range(int fd, uint64_t from, uint64_t to, struct blake3 *h,
     return r;
 }
 
-int upload_truncate_slowly(int fd, uint64_t to, const atomic_bool *stop, struct err *e)
+int upload_cut_slowly(int fd, uint64_t to, const atomic_bool *stop, struct err *e)
 {
     struct os_stat st;
     int r = os_fstat(fd, &st);
@@ -149,4 +149,9 @@ int upload_truncate_slowly(int fd, uint64_t to, const atomic_bool *stop, struct 
         }
     }
     return r < 0 ? err_os(e, r, "truncate", "an upload") : 0;
+}
+
+int upload_truncate_slowly(int fd, const atomic_bool *stop, struct err *e)
+{
+    return upload_cut_slowly(fd, 0, stop, e);
 }

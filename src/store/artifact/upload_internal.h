@@ -77,9 +77,11 @@ int upload_sync_file(const char *path, struct err *e) MUST_CHECK;
 int upload_hash_range(int fd, uint64_t from, uint64_t to, struct blake3 *h,
                       _Atomic uint64_t *progress, const atomic_bool *stop,
                       struct err *e) MUST_CHECK;
-/* Cuts a file to `to`, freeing a large one's blocks step by step: nothing that large may go at once, it would hold up
- * everybody's syncs. */
-int upload_truncate_slowly(int fd, uint64_t to, const atomic_bool *stop, struct err *e) MUST_CHECK;
+/* Cuts a file to `to`, freeing a large one's blocks step by step: nothing that large may go at
+ * once, it would hold up everybody's syncs. */
+int upload_cut_slowly(int fd, uint64_t to, const atomic_bool *stop, struct err *e) MUST_CHECK;
+/* To nothing. */
+int upload_truncate_slowly(int fd, const atomic_bool *stop, struct err *e) MUST_CHECK;
 
 /* ---- ID.info (upload_info.c) ---- */
 int upload_info_parse(struct slice json, struct upload_info *out, struct err *e) MUST_CHECK;

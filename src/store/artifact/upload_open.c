@@ -131,7 +131,7 @@ static int distrust_cache(struct upload *u, struct err *e)
 
 static int cut_sync(struct upload *u, uint64_t size, struct err *e)
 {
-    int r = upload_truncate_slowly(u->fd, size, &u->us->stopping, e);
+    int r = upload_cut_slowly(u->fd, size, &u->us->stopping, e);
     if (r != 0) {
         return r;
     }

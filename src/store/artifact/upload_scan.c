@@ -195,7 +195,7 @@ static int free_file(struct uploads *us, const char *id, struct err *e)
     if (fd < 0) {
         return err_os(e, fd, "open", path);
     }
-    int r = upload_truncate_slowly(fd, 0, &us->stopping, e);
+    int r = upload_truncate_slowly(fd, &us->stopping, e);
     (void)os_close(fd); /* it goes now */
     return r != 0 ? r : unlink_one(us, id, "", e);
 }

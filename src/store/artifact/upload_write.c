@@ -97,7 +97,7 @@ int upload_discard(struct upload *u, struct err *e)
         return upload_gone_error(u, e);
     }
     if (u->written > u->saved) {
-        int r = upload_truncate_slowly(u->fd, u->saved, &u->us->stopping, e);
+        int r = upload_cut_slowly(u->fd, u->saved, &u->us->stopping, e);
         if (r == 0) {
             r = os_fsync(u->fd);
             r = r < 0 ? err_os(e, r, "sync", "an upload") : 0;

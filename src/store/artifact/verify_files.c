@@ -148,7 +148,8 @@ static int check_info(struct artifact_run *a, const struct receipt *receipt)
     if (r != 0) {
         return err_set(a->e, r, "%s", e.text);
     }
-    if (info.size != receipt->size_bytes || (info.checksum[0] != '\0' && strcmp(info.checksum, receipt->checksum) != 0)) {
+    if (info.size != receipt->size_bytes ||
+        (info.checksum[0] != '\0' && strcmp(info.checksum, receipt->checksum) != 0)) {
         tell_bytes(a, receipt->object_id, "its .info declares other bytes");
     }
     return 0;
