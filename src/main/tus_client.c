@@ -1,8 +1,8 @@
 /* The conversation with the server about one upload.
  *
- * Create: POST; the answer names the upload. Only answers are waited out (429, 503, and what a
- * server or a proxy in trouble says: 500, 502, 504, 423): they say that nothing was made, or at
- * worst that an empty upload is left, which expires. A lost connection says neither and ends it.
+ * Create: POST; the answer names the upload. Waited out are 429, 503, what a server or a proxy in
+ * trouble says (500, 502, 504, 423), and a lost connection: at worst an empty upload is left, which
+ * expires, and nobody has its id.
  *
  * Send: PATCH with all that is missing; after anything but a final answer HEAD, and on from the
  * offset that the server gives, which may be less than was sent: only what it says it holds counts.
@@ -384,14 +384,6 @@ static enum step create_once(struct tus_upload *u, const char *url, const char *
 {
     const struct tus_request req = {.method = TUS_POST, .url = url, .headers = headers};
     enum tus_outcome out = tus_exchange(u->client, &req, a, &u->err);
-    if (out == TUS_LOST) {
-        struct err cause = u->err;
-        (void)err_set(&u->err, ERR_IO,
-                      "%.200s; whether an upload was made is not known: an empty one expires, put "
-                      "it again",
-                      cause.text);
-        return FAILED;
-    }
     return out == TUS_ANSWERED ? judge_created(u, url, a) : without_answer(u, out);
 }
 

@@ -112,8 +112,7 @@ struct tus_upload {
 };
 
 /* Makes an upload on the server: fills upload_url and object_id of the session, whose other members
- * are set. TUS_ACCEPTED here means made. A lost connection is a failure at once, because the upload
- * may have been made. */
+ * are set. TUS_ACCEPTED here means made. After a lost connection another one is made. */
 enum tus_end tus_create(struct tus_upload *u);
 /* Sends what the server does not have, and again after every interruption, until the receipt is
  * there, or for as long as the client's retry_s allows without progress. */

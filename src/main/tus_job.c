@@ -21,6 +21,10 @@
 #include "main/tus_client_internal.h"
 #include "json/write.h"
 
+#define TUS_CODE_STOPPED "stopped"
+#define TUS_CODE_FILE    "file"    /* it cannot be read, or is not what it was */
+#define TUS_CODE_SESSION "session" /* the session cannot be used now */
+
 #define MADE_MAX 2 /* uploads made for one file in one run */
 
 void tus_job_init(struct tus_job *j, const char *verb)
@@ -73,6 +77,43 @@ static bool print_receipt(const struct tus_job *j, const struct tus_upload *u)
     return ok && output_flush();
 }
 
+/* With --json standard output has a line for every file, also for one that has no receipt. */
+static void tell_failure(const struct tus_job *j, const char *file, const char *code,
+                         const char *message, const struct tus_upload *u,
+                         const struct tus_kept *kept)
+{
+    struct buf line;
+    if (!j->json) {
+        return;
+    }
+    buf_init(&line, 0);
+    buf_put_cstr(&line, "{\"file\":");
+    json_put_string(&line, slice_cstr(file));
+    buf_put_cstr(&line, ",\"error\":{\"code\":");
+    json_put_string(&line, slice_cstr(code));
+    buf_put_cstr(&line, ",\"message\":");
+    json_put_string(&line, slice_cstr(message));
+    if (kept != NULL && kept->fd >= 0) {
+        buf_put_cstr(&line, ",\"session\":");
+        json_put_string(&line, slice_cstr(kept->path));
+    }
+    if (kept != NULL && kept->fd >= 0 && u->expires[0] != '\0') {
+        buf_put_cstr(&line, ",\"expires\":");
+        json_put_string(&line, slice_cstr(u->expires));
+    }
+    buf_put_cstr(&line, "}}\n");
+    if (!line.failed) {
+        output_put(buf_slice(&line));
+    }
+    buf_free(&line);
+    (void)output_flush(); /* a failure is told at the end, and this file has failed anyway */
+}
+
+void tus_job_skip(const struct tus_job *j, const char *file)
+{
+    tell_failure(j, file, TUS_CODE_STOPPED, "not tried: a signal came", NULL, NULL);
+}
+
 static void print_way_on(const struct tus_job *j, const struct tus_upload *u,
                          const struct tus_kept *kept)
 {
@@ -100,12 +141,22 @@ static void print_hint(const struct tus_job *j, const struct tus_upload *u)
                  u->content->name, u->session.object_id, option, place);
 }
 
+static const char *const codes[] = {[TUS_ACCEPTED] = "",
+                                    [TUS_FAILED] = "failed",
+                                    [TUS_GONE] = "gone",
+                                    [TUS_REFUSED] = "refused",
+                                    [TUS_STOPPED] = TUS_CODE_STOPPED};
+
 static bool conclude(const struct tus_job *j, const struct tus_upload *u, struct tus_kept *kept,
                      enum tus_end end)
 {
     const char *verb = j->target.verb;
     const char *name = u->content->name;
     bool done = false;
+    if (end != TUS_ACCEPTED) {
+        bool over = end == TUS_REFUSED || end == TUS_GONE;
+        tell_failure(j, name, codes[end], u->err.text, u, over ? NULL : kept);
+    }
     switch (end) {
     case TUS_ACCEPTED:
         done = print_receipt(j, u);
@@ -206,6 +257,7 @@ static bool put_content(const struct tus_job *j, struct tus_upload *u)
     int r = find_session(j, &u->session, &kept, &e);
     if (r != 0 && r != ERR_NOT_FOUND) {
         output_error(j->target.verb, "%.200s: %s", u->content->name, e.text);
+        tell_failure(j, u->content->name, TUS_CODE_SESSION, e.text, NULL, NULL);
         return false;
     }
     bool known = r == 0;
@@ -243,8 +295,11 @@ bool tus_job_put(struct tus_job *j, struct client *c, const char *file)
     buf_init(&u.receipt, 0);
     if (tus_content_open(&content, file, &e) != 0) {
         output_error(j->target.verb, "%s", e.text);
+        tell_failure(j, file, interrupt_came() ? TUS_CODE_STOPPED : TUS_CODE_FILE, e.text, NULL,
+                     NULL);
     } else if (!describe_file(j, c, file, &content, &u.session)) {
         output_error(j->target.verb, "%.200s: a name or path is too long", file);
+        tell_failure(j, file, TUS_CODE_FILE, "a name or path is too long", NULL, NULL);
     } else {
         done = put_content(j, &u);
     }
@@ -277,6 +332,8 @@ static bool resume_content(const struct tus_job *j, struct tus_upload *u, struct
                      "%.200s: is not what it was when its upload began; put it again, and remove "
                      "%.500s",
                      s->file, kept->path);
+        tell_failure(j, s->file, TUS_CODE_FILE, "it is not what it was when its upload began", NULL,
+                     NULL);
         tus_session_leave(kept);
         return false;
     }
@@ -297,7 +354,11 @@ bool tus_job_resume(struct tus_job *j, const char *session)
     r = r == 0 ? tus_session_place(&u.session, u.client, moved, &e) : r;
     r = r == 0 ? tus_content_open(&content, u.session.file, &e) : r;
     if (r != 0) {
+        bool known = u.session.file[0] != '\0';
         output_error(j->target.verb, "%s", e.text);
+        tell_failure(j, known ? u.session.file : session,
+                     known && u.client != NULL ? TUS_CODE_FILE : TUS_CODE_SESSION, e.text, NULL,
+                     NULL);
         tus_session_leave(&kept);
     } else {
         done = resume_content(j, &u, &kept);

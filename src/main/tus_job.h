@@ -48,7 +48,7 @@ struct tus_job {
          .help = "give up after this long without progress (default 600)"},               \
     {                                                                                     \
         .name = "json", .type = ARG_SWITCH, .target = &(j).json,                          \
-        .help = "print {\"file\":..,\"receipt\":..}, one a line"                          \
+        .help = "print {\"file\":..,\"receipt\":..} or {..,\"error\":..}, one a line"     \
     }
 
 void tus_job_init(struct tus_job *j, const char *verb);
@@ -59,6 +59,9 @@ void tus_job_free(struct tus_job *j);
 bool tus_job_put(struct tus_job *j, struct client *c, const char *file);
 /* Goes on with the upload of a session. False: the reason is on standard error. */
 bool tus_job_resume(struct tus_job *j, const char *session);
+
+/* With --json: tells that the file was not tried because of a signal. */
+void tus_job_skip(const struct tus_job *j, const char *file);
 
 /* Makes a name absolute by the working directory; links stay as they are. False: it is too long. */
 bool tus_job_absolute(const char *name, char out[TUS_PATH_MAX]);

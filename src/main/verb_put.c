@@ -49,10 +49,14 @@ static int run(struct tus_job *j, const struct args *args)
         output_error(VERB, "%s; an upload that is interrupted begins anew", e.text);
     }
     interrupt_catch();
-    for (unsigned i = 0; i < args->operand_count && !interrupt_came(); i++) {
+    unsigned i = 0;
+    for (; i < args->operand_count && !interrupt_came(); i++) {
         if (!tus_job_put(j, c, args->operand[i])) {
             code = EXIT_FAILED;
         }
+    }
+    for (; i < args->operand_count; i++) {
+        tus_job_skip(j, args->operand[i]);
     }
     client_close(c);
     return interrupt_came() ? EXIT_FAILED : code;
@@ -88,7 +92,9 @@ int verb_put(int argc, char **argv)
             "the same command, or `tallyman resume`, goes on where the server stands.\n",
         .more =
             "Prints one receipt a line, in the order of the files. Exit code 0: every file is\n"
-            "accepted; 1: one is not, the reason is on standard error.\n"
+            "accepted; 1: one is not, the reason is on standard error, and with --json on\n"
+            "standard output too: its code is failed or stopped (go on with `resume`), gone (put\n"
+            "it again), refused (never), file or session (see the message).\n"
             "If the server has forgotten a begun upload, the file is sent anew from its start.\n"
             "Unfinished uploads are remembered in $XDG_STATE_HOME/tallyman/uploads, else in\n"
             "~/.local/state/tallyman/uploads.\n",

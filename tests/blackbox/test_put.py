@@ -114,7 +114,10 @@ def test_json_and_several_files(sender, tmp_path):
     with FakeTus() as fake:
         done = sender.put(fake, "--json", good, empty, tmp_path, tmp_path / "pipe", tmp_path / "missing", other)
     assert done.returncode == 1
-    assert receipts(done) == [{"file": str(f), "receipt": u.receipt} for f, u in zip([good, other], fake.accepted, strict=True)]
+    lines = receipts(done)
+    assert [lines[0], lines[-1]] == [{"file": str(f), "receipt": u.receipt} for f, u in zip([good, other], fake.accepted, strict=True)]
+    assert [line["file"] for line in lines[1:-1]] == [str(tmp_path / name).rstrip("/.") for name in ("empty", ".", "pipe", "missing")]
+    assert {line["error"]["code"] for line in lines[1:-1]} == {"file"}
     assert fake.log() == ["POST", "PATCH"] * 2
     said = done.stderr.decode().splitlines()
     assert [s.split(": ", 1)[1] for s in said] == [
@@ -153,6 +156,27 @@ def test_help(sender, verb):
 def test_usage_of_resume(sender):
     done = sender.run("resume", "--data", "d", "--url", "http://h")
     assert done.returncode == 2 and b"exclude each other" in done.stderr
+
+
+def test_json_tells_failures(sender, tmp_path):
+    """A line a file, in their order, whatever became of it; a session where it can be gone on with."""
+    good, refused, broken, absent = (sender.file(name=n) for n in ("good", "refused", "broken", "absent"))
+    refused.write_bytes(b"other bytes")
+    broken.write_bytes(BODY)
+    absent.unlink()
+    faults = [("PATCH", Tweak(lambda r: r)), ("PATCH", Instead(422, text("ERR_CHECKSUM_MISMATCH"))), ("PATCH", Instead(403, read=0))]
+    with FakeTus(tmp_path, faults) as fake:
+        done = sender.put(fake, good, refused, broken, absent, "--json")
+    assert done.returncode == 1
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["file"] for line in lines] == [str(f) for f in (good, refused, broken, absent)]
+    assert list(lines[0]) == ["file", "receipt"] and lines[0]["receipt"]["object_id"]
+    assert [list(line) for line in lines[1:]] == [["file", "error"]] * 3
+    assert [line["error"]["code"] for line in lines[1:]] == ["refused", "failed", "file"]
+    assert "ERR_CHECKSUM_MISMATCH" in lines[1]["error"]["message"] and list(lines[1]["error"]) == ["code", "message"]
+    (left,) = sender.left()
+    assert lines[2]["error"]["session"].endswith(os.path.basename(left)) and "403" in lines[2]["error"]["message"]
+    assert "absent" in lines[3]["error"]["message"]
 
 
 @pytest.mark.parametrize("location", ["/files/{id}", "{id}", "./{id}", "http://{host}/files/{id}", "HTTP://{host}/files/{id}#x",
@@ -255,6 +279,14 @@ def test_forgotten_upload_begins_anew(sender, tmp_path):
     assert b"does not have the upload any more" in done.stderr and b"beginning anew" in done.stderr
 
 
+def test_a_lost_creation_is_repeated(sender, tmp_path):
+    """An empty upload is left, which expires."""
+    with FakeTus(tmp_path, [("POST", Lost()), ("POST", Lost())]) as fake:
+        done = sender.put(fake, sender.file(content=BODY))
+    check_accepted(fake, done, sender, BODY, uploads=3)
+    assert fake.log() == ["POST", "POST", "POST", "PATCH"]
+
+
 # ---- trouble that is told ----
 
 
@@ -283,7 +315,6 @@ HOPELESS = {
     "json": ([("POST", Instead(401, b'{"error":"unauthorized","message":"who?"}'))], b"answered 401 unauthorized: who?", 0, 1),
     "no issuer": ([("POST", Instead(503, text("ERR_NO_ISSUER")))], b"ERR_NO_ISSUER", 0, 1),
     "redirect": ([("POST", Instead(307, b"", [("Location", "/files/")]))], b"answered 307 to POST", 0, 1),
-    "post lost": ([("POST", Lost())], b"whether an upload was made is not known", 0, 1),
     "no location": ([("POST", Tweak(lambda r: without(r, "location")))], b"is no URL of an upload", 0, 1),
     "422": ([("PATCH", Instead(422, text("ERR_CHECKSUM_MISMATCH")))], b"ERR_CHECKSUM_MISMATCH", 0, 2),
     "413 in the middle": ([("PATCH", Instead(413, text("ERR_X"), read=70_000))], b"answered 413 to PATCH: ERR_X", 1, 2),
@@ -507,6 +538,19 @@ def test_signal_leaves_the_session(sender, tmp_path, number):
         if number == signal.SIGINT:  # no answer had told it when the upload expires but the 201
             assert b"the server keeps what it has until Sat, 28 Nov 2093 10:00:00 GMT" in said
         check_accepted(fake, sender.run("resume", session), sender, BODY)
+
+
+def test_json_tells_what_a_signal_left(sender, tmp_path):
+    first, second = sender.file("first", BODY), sender.file("second")
+    with FakeTus(tmp_path, [("PATCH", Stall(1000))]) as fake:
+        process = sender.start("put", "--project", "demo", *fake.options, "--json", first, second)
+        until(lambda: fake.log() == ["POST", "PATCH"], process)
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=30)
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert process.returncode == 1 and [line["file"] for line in lines] == [str(first), str(second)]
+    assert [line["error"]["code"] for line in lines] == ["stopped", "stopped"]
+    assert lines[0]["error"]["session"] == str(sender.left()[0]) and "session" not in lines[1]["error"]
 
 
 def test_signal_while_waiting(sender, tmp_path):
