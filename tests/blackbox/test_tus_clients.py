@@ -3,6 +3,7 @@
 What each of them got a receipt for must be the server's receipt, in uploads/, and at the destination, byte for byte.
 """
 import base64
+import hashlib
 import io
 import json
 import os
@@ -225,6 +226,21 @@ def test_tuspy_resumes(files, workdir):
     assert tuspy(files, path, url=first.url).offset == 300_000
 
 
+def test_T25_tuspy_sends_checksums_of_its_requests(files, monkeypatch):
+    """sha1 on every PATCH; what does not fit is 460 and does not count."""
+    path = files.content(300_000)
+    uploader = tuspy(files, path, chunk_size=100_000, upload_checksum=True)
+    uploader.upload(stop_at=100_000)
+    with monkeypatch.context() as patch:  # as if the line had changed a byte
+        patch.setattr(uploader, "_BaseUploader__checksum_algorithm", lambda chunk: hashlib.sha1(chunk + b"x"))
+        with pytest.raises(TusUploadFailed) as error:
+            uploader.upload_chunk()
+    assert error.value.status_code == 460 and b"ERR_UPLOAD_CHECKSUM_MISMATCH: " in error.value.response_content
+    assert files.head(id_of(uploader.url)).headers["upload-offset"] == "100000"
+    uploader.upload()
+    files.arrived(id_of(uploader.url), path, receipt=last_receipt(uploader))
+
+
 def test_tuspy_sees_refusals(files):
     path = files.content(1000)
     uploader = tuspy(files, path)
@@ -444,6 +460,41 @@ def test_canner_outlives_a_kill_in_mid_body(files):
     assert client.log[2] == ("PATCH", "lost", "0")
     assert int(client.log[-1][2]) >= 64 * MIB, "no synced byte is lost"
     files.accepted(receipt["object_id"], path, receipt=receipt)
+
+
+def test_canner_hole_1_an_acceptance_that_failed(files):
+    """The client ends with the 500; its session goes on later, sends what is left, and has the receipt."""
+    path = files.content(300_000)
+    client = files.client()
+    with open(path, "rb") as content:
+        session = client.create(content, "files", path.name)
+        stone = files.server.data / "receipts" / f".receipt-{session['object_id']}"
+        stone.mkdir()  # where the receipt is written
+        with pytest.raises(HTTPError) as error:
+            client.resume(session, content)
+        assert (error.value.status, error.value.body.split(":")[0]) == (500, "ERR_ACCEPT_FAILED")
+        assert int(files.head(session["object_id"]).headers["upload-offset"]) < 300_000, "it does not look complete"
+        files.no_receipt(session["object_id"])
+        stone.rmdir()
+        receipt = client.resume(session, content)
+    assert steps(client)[-2:] == ["HEAD 200", "PATCH 204"]
+    files.arrived(receipt["object_id"], path, receipt=receipt)
+
+
+def test_canner_hole_14_its_bytes_are_gone(files):
+    """Delivered, and removed here: a session that was kept finds its receipt and sends nothing."""
+    path = files.content(300_000)
+    client = files.client()
+    with open(path, "rb") as content:
+        session = client.create(content, "files", path.name)
+        receipt = client.resume(session, content)
+        files.arrived(receipt["object_id"], path, receipt=receipt)
+        for part in ("", ".info", ".state"):
+            (files.server.data / "uploads" / f"{receipt['object_id']}{part}").unlink()
+        assert client.resume(session, content) == receipt
+        files.restart(*ROOMY)
+        assert client.resume(session, content) == receipt
+    assert steps(client)[-4:] == ["HEAD 200", "GET 200"] * 2
 
 
 def test_canner_loses_the_204(files):

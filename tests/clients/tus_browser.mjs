@@ -18,6 +18,7 @@ const name = (what) => `tus-js-client in Chromium: ${what}`
 const source = `import * as tus from 'tus-js-client'
 const NAMES = ['Location', 'Upload-Offset', 'Upload-Length', 'Upload-Metadata', 'Upload-Expires', 'Artifact-Receipt',
   'Tus-Resumable']
+window.tus = tus
 window.chosen = () => document.querySelector('#file').files[0]
 window.put = ({ resume, ...options }) => new Promise((done) => {
   const log = []
@@ -100,6 +101,17 @@ inPage('create, one PATCH, and the receipt by fetch', [], async (t) => {
   assert.deepEqual(receipt, JSON.parse(decoded(patch['Artifact-Receipt'])))
 })
 
+inPage('aborted in a PATCH, and terminated', [{ match: (r) => r.method === 'PATCH', times: 1, stall: 2000000 }], async (t) => {
+  const file = await choose(t, 6000000)
+  const options = { endpoint: t.endpoint, metadata: metadata(file), retryDelays: null }
+  await t.page.evaluate(`window.upload = new tus.Upload(chosen(), ${JSON.stringify(options)}); upload.start()`)
+  await t.proxy.stalled
+  await t.page.evaluate('upload.abort(true)')
+  const url = await t.page.evaluate('upload.url')
+  assert.deepEqual(wire(t).filter((x) => x !== 'OPTIONS'), ['POST', 'PATCH', 'DELETE'])
+  assert.equal((await request(url, { method: 'HEAD', headers: TUS })).status, 404)
+})
+
 inPage('preflights name what it may send and read', [], async (t) => {
   const file = await choose(t, 300000)
   const headers = { Authorization: 'Bearer x', 'X-Own': '1' }
@@ -116,7 +128,7 @@ inPage('preflights name what it may send and read', [], async (t) => {
     const asked = headers['access-control-request-headers'].split(',')
     assert.ok(asked.length >= 4 && asked.every((x) => allowed.includes(x)), `${asked}`)
     assert.equal(answer['tus-version'], '1.0.0')
-    assert.equal(answer['tus-extension'], 'creation,creation-with-upload,expiration')
+    assert.equal(answer['tus-extension'], 'creation,creation-with-upload,expiration,checksum,termination')
   }
   await whole(t, r, file)
 })

@@ -178,6 +178,19 @@ faulty('aborted in a PATCH, resumed by its URL', [{ match: PATCH, times: 1, stal
   await whole(t, r, file)
 })
 
+// abort(true): it closes the PATCH and deletes at once, on another connection.
+faulty('aborted in a PATCH, and terminated', [{ match: PATCH, times: 1, stall: 2000000 }], async (t) => {
+  const file = await newFile(t, 6000000)
+  const { upload } = begin(file.bytes, { endpoint: t.endpoint, metadata: metadata(file), retryDelays: null })
+  await t.proxy.stalled
+  await upload.abort(true) // rejects unless DELETE is 204
+  const methods = t.proxy.requests.map((r) => r.method)
+  assert.deepEqual(methods, ['POST', 'PATCH', 'DELETE'])
+  for (const method of ['HEAD', 'DELETE']) {
+    assert.equal((await request(upload.url, { method, headers: TUS })).status, 404)
+  }
+})
+
 // The server may still be busy with the old PATCH when the next request comes.
 const pauses = { match: PATCH, times: 12, stall: 200000 }
 faulty('paused and resumed twelve times', [pauses], async (t) => {
