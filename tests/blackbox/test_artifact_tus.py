@@ -314,6 +314,33 @@ def test_T25_an_aborted_request_with_a_checksum(door):
     door.receipt_is(file)
 
 
+# ---- the whole file's ----
+
+def test_a_project_that_requires_no_checksum(door):
+    """Proves: there an upload needs none, and its receipt has ours, whether it came whole, in parts, or over a restart; one that is declared
+    counts as everywhere."""
+    door.server.cli("project", "create", "loose", "--sink", "directory", "--directory", str(door.place), "--no-require-checksum", check=0)
+    loose = f"project {b64('loose')}"
+    for parts in (1, 3):
+        file = door.new(os.urandom(300_000))
+        answer = door.post([*TUS.items(), ("Upload-Length", file.size), ("Upload-Metadata", loose)]).fits(201)
+        file.hears(answer)
+        for n in range(parts):
+            at, to = file.size * n // parts, file.size * (n + 1) // parts
+            door.append(file, at, file.content[at:to]).fits(204)
+        door.receipt_is(file)  # hears() compares its checksum with the file's
+        assert file.receipt is not None
+    file = door.new(os.urandom(1000))
+    file.hears(door.post([*BODY.items(), ("Upload-Length", file.size), ("Upload-Metadata", loose)], file.content).fits(201))
+    assert file.receipt is not None
+    other = door.new(os.urandom(1000))
+    wrong = f"{loose},checksum {b64('blake3:' + '0' * 64)}"
+    door.post([*BODY.items(), ("Upload-Length", other.size), ("Upload-Metadata", wrong)], other.content).fits(422, "checksum_mismatch")
+    door.post([*TUS.items(), ("Upload-Length", 10), ("Upload-Metadata", f"{loose},checksum {b64('md5:x')}")]).fits(400, "invalid_checksum")
+    door.post(door.creation(10, usual().split(",")[0])).fits(400, "invalid_checksum")  # of a project that requires it
+    door.files.remove(other)
+
+
 # ---- termination ----
 
 def test_termination(door):
