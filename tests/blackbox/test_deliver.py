@@ -224,8 +224,9 @@ def test_T07_hole_10_13_delivered_and_verified(world):
         parsed = json.loads(plan)
         blake3 = subprocess.run(["b3sum", "--no-names"], input=a.manifest, capture_output=True, check=True).stdout.decode().strip()
         assert parsed == {
-            "version": 1, "package_id": a.package, "object_id": a.id, "project": "alpha", "sink": "directory",
-            "directory": str(place), "identifier": a.id, "files": [
+            "version": 2, "package_id": a.package, "object_id": a.id, "project": "alpha", "packager": "identity",
+            "sink": "directory", "directory": str(place), "credentials_file": "", "identifier": a.id, "metadata": {},
+            "retention_ms": None, "files": [
                 {"name": name, "source": f"uploads/{a.id}", "size": len(a.content), "md5": a.checksums()[1][4:],
                  "sha1": a.checksums()[2][5:], "blake3": a.blake3},
                 {"name": name + ".manifest.jsonl", "source": f"packages/{a.package}.manifest.jsonl", "size": len(a.manifest),

@@ -1,10 +1,10 @@
 /* destination: the rules of the far side for names and metadata.
  *
  * internet_archive: an identifier is [A-Za-z0-9][A-Za-z0-9._-]{4,99}; a remote name is made of
- * [A-Za-z0-9._-] and "/", without empty segments, "." or "..", and of no name that the Archive
- * keeps for itself. The Archive keeps IDENTIFIER_meta.xml and its like, names that begin with "_", and
- * history/; here the ending alone is refused, because what an uploader calls a file must not be
- * able to complete it.
+ * [A-Za-z0-9._-] and "/", without empty segments, "." or "..", and is none that the Archive keeps
+ * for itself. It keeps IDENTIFIER_meta.xml and its like, names that begin with "_", and history/;
+ * here the ending alone is refused, because what an uploader calls a file must not be able to
+ * complete it.
  *
  * directory: both are one plain file name that does not begin with a dot: the adapter joins them
  * with "/" and nothing else, and ".tallyman-" is its own.
