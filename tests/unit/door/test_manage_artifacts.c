@@ -247,6 +247,14 @@ static void test_credentials_outside(void **state)
                    link);
     create(k, text, 400, "lies in the data directory");
     assert_int_equal(unlink(link), 0);
+    /* Nor behind a name in there, which could be made to lead elsewhere. */
+    (void)snprintf(link, sizeof link, "%s/out", k->dir);
+    assert_int_equal(symlink("/tmp", link), 0);
+    (void)snprintf(text, sizeof text,
+                   "{\"sink\":\"internet_archive\",\"identifier\":\"x-{{OBJECT_ID}}\","
+                   "\"credentials_file\":\"%s/keys\"}",
+                   link);
+    create(k, text, 400, "lies in the data directory");
     (void)snprintf(text, sizeof text,
                    "{\"sink\":\"internet_archive\",\"identifier\":\"x-{{OBJECT_ID}}\","
                    "\"credentials_file\":\"%s-keys\"}",
