@@ -29,22 +29,23 @@
 #include "base/ensure.h"
 #include "base/log.h"
 #include "sink/internet_archive_internal.h"
+#include "store/artifact/destination.h"
 
 /* ---- what needs no far side ---- */
 
 static bool plan_is_possible(struct archive *a)
 {
     const struct artifact_job *job = a->job;
-    const char *fault = archive_identifier_fault(job->identifier);
     struct err e = {0};
-    int r;
+    int r = destination_identifier(DESTINATION_ARCHIVE, slice_cstr(job->identifier), &e);
 
-    for (unsigned i = 0; i < job->file_count && fault == NULL; i++) {
-        fault = archive_name_fault(job->identifier, job->file[i].name);
+    for (unsigned i = 0; i < job->file_count; i++) {
+        r = r == 0 ? destination_name(DESTINATION_ARCHIVE, slice_cstr(job->file[i].name), &e) : r;
         a->total_bytes += job->file[i].size;
     }
-    if (fault != NULL) {
-        return archive_say(a, ARTIFACT_PARKED, ARTIFACT_THIS, 0, ARCHIVE_WAY_OUT_PLAN, "%s", fault);
+    if (r != 0) {
+        return archive_say(a, ARTIFACT_PARKED, ARTIFACT_THIS, 0, ARCHIVE_WAY_OUT_PLAN,
+                           "identifier or name: %s", e.text);
     }
     if (a->total_bytes > ARCHIVE_ITEM_BYTES) {
         return archive_say(a, ARTIFACT_PARKED, ARTIFACT_THIS, 0,
@@ -52,9 +53,9 @@ static bool plan_is_possible(struct archive *a)
                            "an item of the Archive holds at most 1 TiB");
     }
     r = archive_meta_headers(job->metadata, &a->meta, &e);
-    if (r == ERR_USAGE) {
-        return archive_say(a, ARTIFACT_PARKED, ARTIFACT_THIS, 0, ARCHIVE_WAY_OUT_PLAN, "%s",
-                           e.text);
+    if (r == ERR_USAGE || r == ERR_INVALID_PROJECT) {
+        return archive_say(a, ARTIFACT_PARKED, ARTIFACT_THIS, 0, ARCHIVE_WAY_OUT_PLAN,
+                           "metadata: %s", e.text);
     }
     return r == 0 || archive_say(a, ARTIFACT_RETRY, ARTIFACT_THIS, 0, "", "%s", e.text);
 }

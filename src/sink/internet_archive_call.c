@@ -60,7 +60,7 @@ static bool redirect(struct archive *a, const struct net_answer *answer, unsigne
 bool archive_call(struct archive *a, struct transfer *t, struct buf *url, struct net_answer *answer,
                   uint64_t *sent, enum transfer_end *end, struct err *e)
 {
-    struct net_header header[HEADERS_MORE + ARCHIVE_VALUES_MAX];
+    struct net_header header[ARCHIVE_VALUES_MAX + HEADERS_MORE];
     size_t count = t->header_count;
 
     if (count + 1 > sizeof header / sizeof *header) {

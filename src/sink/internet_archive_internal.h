@@ -7,12 +7,10 @@
 
 #define ARCHIVE_FILES_MAX   64
 #define ARCHIVE_KEY_MAX     128
-#define ARCHIVE_NAME_MAX    200                          /* of a file, below the item */
-#define ARCHIVE_ITEM_BYTES  (UINT64_C(1) << 40)          /* most that an item may hold */
-#define ARCHIVE_ITEM_SOFT   UINT64_C(100000000000)       /* they ask for less */
-#define ARCHIVE_ITEM_FILES  10000u                       /* the same */
-#define ARCHIVE_HEADERS_MAX (8u << 10)                   /* all metadata headers together */
-#define ARCHIVE_VALUES_MAX  99u                          /* of one key: two digits */
+#define ARCHIVE_ITEM_BYTES  (UINT64_C(1) << 40)    /* most that an item may hold */
+#define ARCHIVE_ITEM_SOFT   UINT64_C(100000000000) /* they ask for less */
+#define ARCHIVE_ITEM_FILES  10000u                 /* the same */
+#define ARCHIVE_VALUES_MAX  288 /* headers of metadata in one request: more than fit */
 #define ARCHIVE_LOOK_BYTES  (UINT64_C(16) << 20)         /* of the answer about an item */
 #define ARCHIVE_ERROR_BYTES (UINT64_C(64) << 10)         /* of any other answer */
 #define ARCHIVE_UNSEEN_MS   (UINT64_C(3) * 86400 * 1000) /* then a person has to look */
@@ -86,11 +84,8 @@ int archive_keys_read(const char *path, struct archive_keys *out, bool *open_to_
                       struct err *e) MUST_CHECK;
 
 /* ---- internet_archive_names.c ---- */
-/* NULL, or what is wrong with it. */
-const char *archive_identifier_fault(const char *identifier);
-const char *archive_name_fault(const char *identifier, const char *name);
-/* Appends one line "x-archive-meta...: value\n" for each value, sorted by name. ERR_USAGE with the
- * rule that is broken; ERR_NO_MEMORY. */
+/* Appends one line "x-archive-meta...: value\n" for each value, sorted by name. ERR_USAGE,
+ * ERR_INVALID_PROJECT with the rule that is broken; ERR_NO_MEMORY. */
 int archive_meta_headers(struct slice metadata, struct buf *out, struct err *e) MUST_CHECK;
 
 /* ---- internet_archive_error.c ---- */

@@ -19,7 +19,7 @@
 #include "sink/internet_archive_internal.h"
 
 #define EXPECT_MS     2000
-#define HEADERS_MAX   ARCHIVE_VALUES_MAX
+#define HEADERS_MAX   (ARCHIVE_VALUES_MAX + 12)
 #define NUMBERS_BYTES 64
 #define NS_PER_MS     UINT64_C(1000000)
 

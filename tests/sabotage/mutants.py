@@ -122,6 +122,8 @@ SUITES = {
     "spawner": unit("main/test_spawner"),
     "confined": pytest("tests/blackbox/test_sandbox.py", "-k", "all_processes or links_out"),
     "confined threads": pytest("tests/blackbox/test_sandbox.py", "-k", "began_early"),
+    "archive": unit("sink/test_internet_archive"),
+    "transfer": unit("net/test_transfer"),
     # ---- power ----
     "power cuts": power("--only", "cuts", "--only", "ext4", "--images", "30"),
     "power eio": power("--only", "eio", "--only", "xfs"),
@@ -160,6 +162,7 @@ RING = "src/door/history/recent.c"
 REST = "src/door/history/follow_rest.c"
 BUILD = "src/main/deliver_build.c"
 FOLDER = "src/sink/directory.c"
+ARCHIVE = "src/sink/internet_archive"
 BACKUP = "src/main/backup_"
 RESTORE = "src/main/restore.c"
 
@@ -552,6 +555,47 @@ MUTANTS = [
     ("engine-outlives-its-server", "kill -9 of the server leaves an engine that holds its files",
      [("src/engine/tallyman_engine.c", "    http_stop(p->server);\n    return end_later(NULL);", "    return NULL;")],
      ["engine ends"]),
+    # ---- the Internet Archive ----
+    ("archive-etag-not-compared", "other bytes than ours count for accepted",
+     [(ARCHIVE + "_put.c", "    return etag->len == MD5_HEX_LEN && strncasecmp(etag->ptr, p->f->md5, MD5_HEX_LEN) == 0;",
+       "    return true;")], ["archive"]),
+    ("archive-200-is-believed", "staged counts for arrived",
+     [(ARCHIVE + ".c", "a.put ? ARTIFACT_SENT : ARTIFACT_VERIFIED", "ARTIFACT_VERIFIED")], ["archive"]),
+    ("archive-digests-not-compared", "a file of the right name and size counts for ours",
+     [(ARCHIVE + "_look.c", "size == f->size && member_is(entry, SLICE(\"md5\"), f->md5) &&", "size == f->size &&")],
+     ["archive"]),
+    ("archive-spam-is-sent-again", "what needs a letter is tried for ever",
+     [(ARCHIVE + "_verdict.c", "X(503, \"\", \"appears to be spam\", SAYS, PARKED, ITEM, 0,",
+       "X(503, \"\", \"appears to be spam\", SAYS, RETRY, ITEM, 0,")], ["archive"]),
+    ("archive-replaces", "a file of somebody else is overwritten",
+     [(ARCHIVE + ".c", "            return say_other(a, f);\n", "            *missing += 1;\n            break;\n")],
+     ["archive"]),
+    ("archive-sends-what-is-there", "each try sends all of it once more",
+     [(ARCHIVE + ".c", "if (seen[i - 1] == ARCHIVE_SAME) {", "if (false) {")], ["archive"]),
+    ("archive-sends-again-while-unseen", "a lost answer doubles gigabytes",
+     [(ARCHIVE + "_put.c", "if (waited_ms >= bound_ms) {", "if (true) {")], ["archive"]),
+    ("archive-unseen-is-sent-again", "what is accepted is sent until it shows",
+     [(ARCHIVE + ".c", "    (void)archive_say(a, ARTIFACT_UNSEEN,", "    (void)archive_say(a, ARTIFACT_RETRY,")], ["archive"]),
+    ("archive-payload-first", "a refusal comes after gigabytes",
+     [(ARCHIVE + ".c", "archive_put(a, i - 1, missing == 0)", "archive_put(a, a->job->file_count - i, missing == 0)")],
+     ["archive"]),
+    ("archive-derives-each", "derives are queued before all is there",
+     [(ARCHIVE + ".c", "archive_put(a, i - 1, missing == 0)", "archive_put(a, i - 1, true)")], ["archive"]),
+    ("archive-keys-in-texts", "an error of the far side brings the keys into the log",
+     [(ARCHIVE + "_say.c", "    blot(out->text, a->keys.secret);\n    blot(out->text, a->keys.access);\n", "")], ["archive"]),
+    ("archive-keys-in-log", "the log has the URL of check_limit",
+     [(ARCHIVE + "_call.c", "the Archive sends us on to %s (%u)\", place,", "the Archive sends us on to %s (%u)\", to.ptr,")],
+     ["archive"]),
+    ("archive-follows-anywhere", "the keys go wherever an answer says",
+     [(ARCHIVE + "_call.c", "    return transfer_is_loopback(from) && transfer_is_loopback(to);", "    return true;")],
+     ["archive"]),
+    ("archive-chunked", "a length is given and chunks are announced",
+     [("src/net/transfer.c", "buf_put_cstr(b, \"Content-Length: \");",
+       "buf_put_cstr(b, \"Transfer-Encoding: chunked\\r\\nContent-Length: \");")], ["transfer", "archive"]),
+    ("archive-answer-not-read", "after a failed write the reason in the socket is thrown away",
+     [("src/net/transfer.c", "#define BROKEN_MS      10000 ", "#define BROKEN_MS      0 ")], ["transfer"]),
+    ("archive-body-before-the-refusal", "nobody waits for 100 Continue",
+     [("src/net/transfer.c", "if (k->reply.go_on || is_over(", "if (true || is_over(")], ["transfer"]),
     # ---- uploads and their receipts ----
     ("upload-no-fdatasync", "an offset is told before its bytes are synced",
      [(UPLOAD + "write.c", "    int r = os_fdatasync(u->fd);\n", "    int r = 0;\n")], ["crash artifact"]),

@@ -45,6 +45,7 @@ struct fake {
     const char *limit;     /* the answer of check_limit, from its status line on; NULL: go */
     const char *metadata;  /* the same of a look; NULL: what is stored */
     const char *redirect;  /* PUTs are sent on to there (a URL's place) */
+    bool redirect_limit;   /* and check_limit */
     unsigned hidden_looks; /* that do not show a new file */
     struct fake_file file[FAKE_FILES_MAX];
     unsigned files;
@@ -175,6 +176,13 @@ static inline void fake_act_on(struct fake *f, struct raw_connection *c, struct 
     }
 }
 
+static inline void fake_redirect(struct fake *f, struct raw_connection *c, const char *path)
+{
+    char to[700];
+    (void)snprintf(to, sizeof to, "Location: %s%s\r\n", f->redirect, path);
+    fake_say(c, 307, to, "");
+}
+
 static inline void fake_serve(void *ctx, struct raw_connection *c)
 {
     struct fake *f = ctx;
@@ -191,6 +199,12 @@ static inline void fake_serve(void *ctx, struct raw_connection *c)
             fake_look(f, c, path + 10);
         } else {
             f->limits++;
+            if (f->redirect != NULL && f->redirect_limit) {
+                fake_redirect(f, c, path);
+                (void)pthread_mutex_unlock(&f->lock);
+                free(head);
+                return;
+            }
             (void)snprintf(f->limit_head, sizeof f->limit_head, "%s", head);
             if (f->limit != NULL) {
                 raw_write(c, f->limit);
@@ -210,9 +224,7 @@ static inline void fake_serve(void *ctx, struct raw_connection *c)
     uint64_t length = raw_length(head);
     free(head);
     if (f->redirect != NULL) {
-        char to[700];
-        (void)snprintf(to, sizeof to, "Location: %s%s\r\n", f->redirect, path);
-        fake_say(c, 307, to, "");
+        fake_redirect(f, c, path);
         (void)pthread_mutex_unlock(&f->lock);
         return;
     }

@@ -128,11 +128,31 @@ static void world_free(struct world *w)
     free(w);
 }
 
-static void do_send(struct world *w, enum artifact_outcome outcome)
+/* What is logged meanwhile is looked at: it never has the keys. */
+static void send_logged(struct world *w)
 {
+    static char log[65536];
+    FILE *f = tmpfile();
+    int old = dup(2);
+    size_t n;
+    assert_non_null(f);
+    assert_int_equal(dup2(fileno(f), 2), 2);
     fake_sync(w->fake);
     artifact_internet_archive.send(&w->job, &w->v);
     fake_sync(w->fake);
+    assert_int_equal(dup2(old, 2), 2);
+    assert_int_equal(close(old), 0);
+    rewind(f);
+    n = fread(log, 1, sizeof log - 1, f);
+    log[n] = '\0';
+    assert_int_equal(fclose(f), 0);
+    assert_null(strstr(log, SECRET));
+    assert_null(strstr(log, ACCESS));
+}
+
+static void do_send(struct world *w, enum artifact_outcome outcome)
+{
+    send_logged(w);
     if (w->v.outcome != outcome) {
         print_message("said: %s\n", w->v.text);
     }
@@ -524,13 +544,19 @@ static void test_redirects(void **state)
     struct world *w = world_new();
     struct fake *other = fake_start();
     w->fake->redirect = other->raw.url;
+    w->fake->redirect_limit = true;
     do_send(w, ARTIFACT_SENT);
+    assert_int_equal(other->limits, 1);
     assert_int_equal(w->fake->puts, 2);
     assert_int_equal(w->fake->files, 0);
     fake_sync(other);
     assert_int_equal(other->files, 2);
     assert_true(has_line(&other->put[1], "Authorization: LOW " ACCESS ":" SECRET));
     assert_string_equal(other->file[1].md5, w->md5[0]);
+    w->fake->redirect_limit = true;
+    w->fake->redirect = "http://0.0.0.0:1";
+    do_send(w, ARTIFACT_RETRY);
+    assert_non_null(strstr(w->v.text, "http://0.0.0.0:1, which is not followed"));
     w->fake->redirect = "https://archive.org.example.com";
     do_send(w, ARTIFACT_RETRY);
     assert_non_null(
@@ -538,6 +564,7 @@ static void test_redirects(void **state)
     w->fake->redirect = "http://s3.us.archive.org"; /* the right place, in clear */
     do_send(w, ARTIFACT_RETRY);
     assert_non_null(strstr(w->v.text, "not followed"));
+    w->fake->redirect_limit = false;
     w->fake->redirect = w->fake->raw.url;
     unsigned before = w->fake->puts;
     do_send(w, ARTIFACT_RETRY);
@@ -630,6 +657,97 @@ static void test_rations(void **state)
     }
     assert_int_equal(w->fake->puts, 0);
     assert_int_equal(w->fake->looks, 0);
+    world_free(w);
+}
+
+/* ---- metadata ---- */
+
+static void headers(const char *metadata, const char *lines)
+{
+    struct buf out = {0};
+    struct err e = {0};
+    int r = archive_meta_headers(slice_cstr(metadata), &out, &e);
+    if (lines == NULL) {
+        assert_int_not_equal(r, 0);
+        assert_true(e.text[0] != '\0');
+    } else {
+        assert_int_equal(r, 0);
+        assert_int_equal(out.len, strlen(lines));
+        assert_memory_equal(out.ptr == NULL ? "" : out.ptr, lines, out.len);
+    }
+    buf_free(&out);
+}
+
+static void test_metadata_headers(void **state)
+{
+    (void)state;
+    headers("{}", "");
+    headers("{\"a\":[]}", "");
+    headers("{\"a\":[\"\"]}", "");
+    headers("{\"a\":[\"x/y~z:1\"]}", "x-archive-meta-a: x/y~z:1\n");
+    headers("{\"no_under_score\":[\"x\"]}", "x-archive-meta-no--under--score: x\n");
+    headers("{\"b\":[\"2\",\"\",\"1\"],\"a\":[\"x\"]}",
+            "x-archive-meta-a: x\nx-archive-meta01-b: 2\nx-archive-meta02-b: 1\n");
+    headers("{\"a\":[\"two words\"]}", "x-archive-meta-a: uri(two%20words)\n");
+    headers("{\"a\":[\"l\\ni\\te\"]}", "x-archive-meta-a: uri(l%0Ai%09e)\n");
+    headers("{\"a\":[\"\xe4\xb8\xad\"]}", "x-archive-meta-a: uri(%E4%B8%AD)\n");
+    headers("{\"a\":[\"uri(x)\"]}", "x-archive-meta-a: uri(uri%28x%29)\n");
+    headers("{\"a\":[\"x%20y\"]}", "x-archive-meta-a: x%20y\n"); /* percent alone is itself */
+    headers("{\"a--b\":[\"x\"]}", NULL);
+    headers("{\"a-_b\":[\"x\"]}", NULL);
+    headers("{\"A\":[\"x\"]}", NULL);
+    headers("{\"xmlns\":[\"x\"]}", NULL);
+    headers("{\"a\":[\"\\u0001\"]}", NULL);
+    headers("{\"a\":\"x\"}", NULL);
+    headers("{\"a\":[1]}", NULL);
+    headers("[]", NULL);
+    struct buf many = {0};
+    buf_put_cstr(&many, "{\"a\":[\"x\"");
+    for (unsigned i = 0; i < 98; i++) {
+        buf_put_cstr(&many, ",\"x\"");
+    }
+    buf_put_cstr(&many, "]}");
+    buf_put_char(&many, '\0');
+    struct buf out = {0};
+    struct err e = {0};
+    assert_int_equal(archive_meta_headers(slice_cstr(many.ptr), &out, &e), 0);
+    assert_non_null(memmem(out.ptr, out.len, "x-archive-meta99-a: x\n", 22));
+    buf_free(&out);
+    many.len -= 3;
+    buf_put_cstr(&many, ",\"x\"]}");
+    buf_put_char(&many, '\0');
+    headers(many.ptr, NULL);
+    buf_clear(&many);
+    buf_put_cstr(&many, "{\"a\":[\"");
+    for (unsigned i = 0; i < 2500; i++) {
+        buf_put_cstr(&many, "%3C  ");
+    }
+    buf_put_cstr(&many, "\"]}");
+    buf_put_char(&many, '\0');
+    headers(many.ptr, NULL);
+    buf_free(&many);
+}
+
+static void test_a_plan_that_cannot_be(void **state)
+{
+    (void)state;
+    struct world *w = world_new();
+    static const char *const bad[] = {"abcd", "-abcde", "a b c d", "item/x"};
+    for (unsigned i = 0; i < 4; i++) {
+        w->job.identifier = bad[i];
+        do_send(w, ARTIFACT_PARKED);
+        assert_non_null(strstr(w->v.text, "identifier or name"));
+    }
+    w->job.identifier = ITEM;
+    w->file[0].name = ITEM "_meta.xml";
+    do_send(w, ARTIFACT_PARKED);
+    w->file[0].name = "a/../b";
+    do_send(w, ARTIFACT_PARKED);
+    w->file[0].name = PAYLOAD;
+    w->job.metadata = SLICE("{\"a--b\":[\"x\"]}");
+    do_send(w, ARTIFACT_PARKED);
+    assert_non_null(strstr(w->v.text, "metadata: "));
+    assert_int_equal(atomic_load(&w->fake->raw.connections), 0);
     world_free(w);
 }
 
@@ -741,6 +859,8 @@ int main(void)
         cmocka_unit_test(test_redirects),
         cmocka_unit_test(test_the_key_file),
         cmocka_unit_test(test_rations),
+        cmocka_unit_test(test_metadata_headers),
+        cmocka_unit_test(test_a_plan_that_cannot_be),
         cmocka_unit_test(test_stopping),
         cmocka_unit_test(test_several_at_once),
         cmocka_unit_test(test_nobody_there),
