@@ -8,7 +8,8 @@
  *
  * An accepted PUT says that the bytes are staged; only the look says that they have arrived, and it
  * may say so after hours. Until then the answer is UNSEEN, asked for less and less often; after
- * three days a person is called. Nothing is sent again because it is not visible.
+ * three days a person is called. Nothing is sent again because it is not visible. What shows first
+ * with a wrong size (it does) is waited for in the same way.
  *
  * Nothing is replaced: a file of our name with other content parks the package. Whose an item is
  * cannot be read from a key; the Archive decides it at the first PUT, and refuses what goes to
@@ -106,6 +107,18 @@ static bool say_other(struct archive *a, const struct artifact_file *f)
                        a->item.uploader[0] != '\0' ? " of " : "", a->item.uploader, f->name);
 }
 
+/* A file of our name that is not ours. While the item has tasks it may be one whose description is
+ * not right yet, as it happens; it is not touched either way. */
+static bool meet_other(struct archive *a, const struct artifact_file *f)
+{
+    (void)say_other(a, f);
+    if (a->item.tasks > 0) {
+        a->out->outcome = ARTIFACT_RETRY;
+        a->out->wait_ms = 10 * MINUTE_MS;
+    }
+    return false;
+}
+
 /* What is to be sent, counted. False: it cannot be. */
 static bool find_missing(struct archive *a, unsigned *missing)
 {
@@ -116,7 +129,7 @@ static bool find_missing(struct archive *a, unsigned *missing)
         const struct artifact_file *f = &a->job->file[i];
         switch (a->item.seen[i]) {
         case ARCHIVE_OTHER:
-            return say_other(a, f);
+            return meet_other(a, f);
         case ARCHIVE_UNDESCRIBED:
             return archive_say(a, ARTIFACT_RETRY, ARTIFACT_THIS, 10 * MINUTE_MS, "",
                                "the Archive has %s, and has not said yet what is in it", f->name);
@@ -199,37 +212,36 @@ static void archive_send(const struct artifact_job *job, struct artifact_verdict
     end(&a);
 }
 
-static void say_unseen(struct archive *a, const char *name)
+/* The i-th file has been accepted, and what the Archive tells of it is not, or not yet, ours. */
+static void say_unseen(struct archive *a, unsigned i)
 {
     const struct artifact_job *job = a->job;
+    const char *name = job->file[i].name;
+    bool other = a->item.seen[i] == ARCHIVE_OTHER;
 
-    if (job->sent_ago_ms >= ARCHIVE_UNSEEN_MS) {
+    if (job->sent_ago_ms < ARCHIVE_UNSEEN_MS) {
+        (void)archive_say(a, ARTIFACT_UNSEEN, ARTIFACT_THIS,
+                          archive_ask_ms(job->endpoints, job->sent_ago_ms), "",
+                          "%s is accepted and %s%s", name,
+                          other ? "shows with another size or digest" : "not visible yet",
+                          a->item.tasks > 0 ? "; the item has tasks that are pending" : "");
+    } else if (other) {
+        (void)say_other(a, &job->file[i]);
+    } else {
         (void)archive_say(a, ARTIFACT_PARKED, ARTIFACT_THIS, 0,
                           "look at the item's history at archive.org (a red row is a task that "
                           "failed); then: tallyman park retry",
                           "%s was accepted %llu days ago and has not appeared in the item %s", name,
                           (unsigned long long)(job->sent_ago_ms / 86400000), job->identifier);
-        return;
     }
-    (void)archive_say(a, ARTIFACT_UNSEEN, ARTIFACT_THIS,
-                      archive_ask_ms(job->endpoints, job->sent_ago_ms), "",
-                      "%s is accepted and not visible yet%s", name,
-                      a->item.tasks > 0 ? "; the item has tasks that are pending" : "");
 }
 
 static void judge_look(struct archive *a)
 {
     for (unsigned i = 0; i < a->job->file_count; i++) {
-        switch (a->item.seen[i]) {
-        case ARCHIVE_OTHER:
-            (void)say_other(a, &a->job->file[i]);
+        if (a->item.seen[i] != ARCHIVE_SAME) {
+            say_unseen(a, i);
             return;
-        case ARCHIVE_ABSENT:
-        case ARCHIVE_UNDESCRIBED:
-            say_unseen(a, a->job->file[i].name);
-            return;
-        case ARCHIVE_SAME:
-            break;
         }
     }
     a->out->outcome = ARTIFACT_VERIFIED;

@@ -24,7 +24,6 @@
 #define NS_PER_MS     UINT64_C(1000000)
 
 #define WAY_OUT_LOCAL "put the original bytes back, then: tallyman park retry"
-#define WAY_OUT_NAME  "look at both files; ours is still here and is sent nowhere"
 
 struct put {
     struct archive *a;
@@ -262,11 +261,6 @@ static bool look_for_it(struct put *p, const struct err *lost)
             a->out->bytes += p->f->size;
             a->put = true;
             return true;
-        }
-        if (looked && a->item.seen[p->index] == ARCHIVE_OTHER) {
-            return archive_say(a, ARTIFACT_PARKED, ARTIFACT_THIS, 0, WAY_OUT_NAME,
-                               "the item %s has another file named %s", a->job->identifier,
-                               p->f->name);
         }
         if (!looked && a->out->outcome != ARTIFACT_RETRY) {
             return false; /* parked, or the end */

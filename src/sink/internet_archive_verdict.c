@@ -25,8 +25,12 @@ enum does {
 
 #define W_SPAM \
     "write to info@archive.org with the whole text; when they have answered: tallyman park retry"
-#define W_KEYS  "check the two lines of the key file against https://archive.org/account/s3.php"
-#define W_PLAN  ARCHIVE_WAY_OUT_PLAN
+#define W_KEYS "check the two lines of the key file against https://archive.org/account/s3.php"
+#define W_PLAN ARCHIVE_WAY_OUT_PLAN
+#define W_TAKEN                                                                                 \
+    "the identifier is taken: give the project another; packages keep the one they were built " \
+    "with"
+#define W_DARK  "ask info@archive.org why; or give the project another identifier"
 #define W_RIGHT "get the right to add to the collection, or set another for the project"
 #define W_SIZE  "send what is left to another item: an identifier with the date or object in it"
 #define W_BUG   "a fault of tallyman or of a proxy between: report the text"
@@ -71,8 +75,11 @@ enum does {
       W_SPAM)                                                                                      \
     X(403, "", "collection", SAYS, PARKED, PLACE, 0, "the account may not add to the collection",  \
       W_RIGHT)                                                                                     \
-    X(403, "", "sufficient privileges", SAYS, PARKED, PLACE, 0,                                    \
-      "the account may not add to the collection", W_RIGHT)                                        \
+    X(403, "", "write to this item", OWNER, PARKED, ITEM, 0, "the item is somebody else's",        \
+      W_TAKEN)                                                                                     \
+    X(403, "", "is dark", SAYS, PARKED, ITEM, 0, "the Archive has taken the item out of sight",    \
+      W_DARK)                                                                                      \
+    X(403, "", "exceed", SAYS, PARKED, ITEM, 0, "the item would be too large", W_SIZE)             \
     X(403, "", "size limit", SAYS, PARKED, ITEM, 0, "the item would be too large", W_SIZE)         \
     X(403, "", "item size", SAYS, PARKED, ITEM, 0, "the item would be too large", W_SIZE)          \
     X(403, "", "1099511627776", SAYS, PARKED, ITEM, 0, "the item would be too large", W_SIZE)      \
@@ -143,9 +150,7 @@ static bool is_our_fault(unsigned status, const struct archive_error *said,
 static void owner_decides(struct archive *a, const struct answer *row, const char *text)
 {
     if (a->item.exists && !a->put) {
-        (void)archive_say(a, ARTIFACT_PARKED, ARTIFACT_ITEM, 0,
-                          "the identifier is taken: give the project another; packages keep the "
-                          "one they were built with",
+        (void)archive_say(a, ARTIFACT_PARKED, ARTIFACT_ITEM, 0, W_TAKEN,
                           "the item %s is somebody else's%s%s (%s)", a->job->identifier,
                           a->item.uploader[0] != '\0' ? ": " : "", a->item.uploader, text);
     } else if (a->put) {

@@ -568,7 +568,7 @@ MUTANTS = [
      [(ARCHIVE + "_verdict.c", "X(503, \"\", \"appears to be spam\", SAYS, PARKED, ITEM, 0,",
        "X(503, \"\", \"appears to be spam\", SAYS, RETRY, ITEM, 0,")], ["archive"]),
     ("archive-replaces", "a file of somebody else is overwritten",
-     [(ARCHIVE + ".c", "            return say_other(a, f);\n", "            *missing += 1;\n            break;\n")],
+     [(ARCHIVE + ".c", "            return meet_other(a, f);\n", "            *missing += 1;\n            break;\n")],
      ["archive"]),
     ("archive-sends-what-is-there", "each try sends all of it once more",
      [(ARCHIVE + ".c", "if (seen[i - 1] == ARCHIVE_SAME) {", "if (false) {")], ["archive"]),

@@ -46,6 +46,7 @@ struct fake {
     const char *metadata;  /* the same of a look; NULL: what is stored */
     const char *redirect;  /* PUTs are sent on to there (a URL's place) */
     bool redirect_limit;   /* and check_limit */
+    bool tasks;            /* are pending */
     unsigned hidden_looks; /* that do not show a new file */
     struct fake_file file[FAKE_FILES_MAX];
     unsigned files;
@@ -128,7 +129,7 @@ static inline void fake_look(struct fake *f, struct raw_connection *c, const cha
                    "\"crc32\":\"0\",\"sha1\":\"%s\",\"mtime\":\"1\"}",
                    file->name, (unsigned long long)file->size, file->md5, file->sha1);
     }
-    buf_put_cstr(&body, "]}");
+    buf_put_cstr(&body, f->tasks ? "],\"tasks\":[{}]}" : "]}");
     buf_put_char(&body, '\0');
     fake_say(c, 200, "Content-Type: application/json\r\n", seen > 0 ? body.ptr : "{}");
     buf_free(&body);

@@ -274,7 +274,16 @@ static void test_another_file_is_never_replaced(void **state)
     do_send(w, ARTIFACT_PARKED);
     assert_non_null(strstr(w->v.text, PAYLOAD));
     assert_non_null(strstr(w->v.text, "us@example.org"));
+    do_verify(w, ARTIFACT_UNSEEN); /* it was sent, and may be described wrongly at first */
+    assert_non_null(strstr(w->v.text, "another size or digest"));
+    w->job.sent_ago_ms = 3 * UINT64_C(86400000);
     do_verify(w, ARTIFACT_PARKED);
+    assert_non_null(strstr(w->v.text, "another file named " PAYLOAD));
+    w->fake->tasks = true;
+    do_send(w, ARTIFACT_RETRY);
+    assert_int_equal(w->v.wait_ms, 600000);
+    assert_non_null(strstr(w->v.text, "another file named " PAYLOAD));
+    w->fake->tasks = false;
     w->fake->file[1].sha1[0] ^= 1;
     w->fake->file[1].size++;
     do_send(w, ARTIFACT_PARKED);
@@ -394,10 +403,15 @@ static const struct {
      "secret"},
     {403, XML("AccountProblem", "", ""), ARTIFACT_RETRY, ARTIFACT_KEYS, 3600000, "account"},
     {403, XML("AccessDenied", "", ""), ARTIFACT_RETRY, ARTIFACT_KEYS, 3600000, "AccessDenied"},
-    {403, XML("AccessDenied", "", "you lack sufficient privileges to write to those collections"),
+    {403, XML("AccessDenied", "", "You lack sufficient privileges to write to those collections"),
      ARTIFACT_PARKED, ARTIFACT_PLACE, 0, "collection"},
     {403, XML("AccessDenied", "", "total item size would be 1099511627777"), ARTIFACT_PARKED,
      ARTIFACT_ITEM, 0, "too large"},
+    {403, XML("AccessDenied", "", "the total of 7 bytes would exceed the limit of an item"),
+     ARTIFACT_PARKED, ARTIFACT_ITEM, 0, "too large"},
+    {403, XML("AccessDenied", "", "item x is dark"), ARTIFACT_PARKED, ARTIFACT_ITEM, 0, "dark"},
+    {403, XML("AccessDenied", "", "You lack sufficient privileges to write to this item."),
+     ARTIFACT_PARKED, ARTIFACT_ITEM, 0, "somebody else"},
     {404, XML("NoSuchBucket", "", ""), ARTIFACT_RETRY, ARTIFACT_THIS, 0, "not made yet"},
     {409, XML("OperationAborted", "", ""), ARTIFACT_RETRY, ARTIFACT_THIS, 0, "being changed"},
     {409, XML("BucketAlreadyExists", "", ""), ARTIFACT_RETRY, ARTIFACT_THIS, 0, "meanwhile"},
