@@ -287,7 +287,8 @@ class FakeArchive:
     def no_violations(self, *but):
         """Nothing that no client may do was done (but what is named)."""
         with self.lock:
-            assert [v for v in self.violations if v[0] not in but] == []
+            found = [v for v in self.violations if v[0] not in but]
+        assert found == [], found
 
     def violate(self, kind, words):
         with self.lock:
@@ -685,7 +686,7 @@ class FakeArchive:
         pieces = []
         while request.body_bytes < want:
             if stall is not None and request.body_bytes >= stall:
-                self.wait(threading.Event())
+                self.stand_still(request)
             room = want - request.body_bytes
             piece = wire.read(room if stall is None else min(room, stall - request.body_bytes))
             if not piece:
@@ -693,8 +694,14 @@ class FakeArchive:
             request.body_bytes += len(piece)
             pieces.append(piece)
         if stall is not None:
-            self.wait(threading.Event())
+            self.stand_still(request)
         return b"".join(pieces)
+
+    def stand_still(self, request):
+        """Until the end; whoever gives up meanwhile may begin anew."""
+        with self.lock:
+            self.under_way.discard((request.item, request.key))
+        self.wait(threading.Event())
 
     def judge(self, request, length):
         """Everything that is known before the body. A Reply instead of taking it, or what finish() needs."""
