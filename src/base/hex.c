@@ -1,5 +1,6 @@
 /* Lower-case hexadecimal. Looking whether text is hexadecimal is what a replay does most, and
- * writing it what an append does, so both go by 16 bytes; nothing here depends on the processor but the speed. */
+ * writing it what an append does, so both go by 16 bytes; nothing here depends on the processor but
+ * the speed. */
 #include <string.h>
 
 #include "base/hash.h"

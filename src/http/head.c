@@ -4,7 +4,7 @@
  * implementations could read differently is refused here, before or after it:
  *
  *   - the end of the head is found by us, line by line: CR LF and nothing else ends a line, no line
- *     is folded, no control byte but TAB is anywhere;
+ *     is folded, no control byte but TAB is anywhere (head_scan.c);
  *   - the method is read by us and the parser is always told "GET": its table of methods, and what
  *     it does for some of them (CONNECT, the ICE protocol of SOURCE), stay out of the way;
  *   - method, target and version must fill the request line exactly, with one space between;
@@ -20,103 +20,6 @@
 #include <http_parser.h>
 
 #include "base/ensure.h"
-
-/* Of a request line, beside the target: a method of at most 32 bytes, two spaces, the version. */
-#define METHOD_BYTES_MAX  32
-#define VERSION_BYTES     8
-#define REQUEST_LINE_REST (METHOD_BYTES_MAX + 2 + VERSION_BYTES)
-
-/* ---- the end of the head ---- */
-
-#define WIDE 16u
-
-typedef unsigned char wide __attribute__((vector_size(WIDE)));
-
-static bool is_text(unsigned char c)
-{
-    return (c >= 0x20 && c != 0x7f) || c == '\t';
-}
-
-/* Where the text that goes on at `at` ends, at most `stop`. */
-static size_t skip_text(const char *p, size_t at, size_t stop)
-{
-    while (stop - at >= WIDE) {
-        wide c;
-        uint64_t half[2];
-
-        memcpy(&c, p + at, sizeof c);
-        c = (wide)((c < 0x20) & (c != '\t')) | (wide)(c == 0x7f);
-        memcpy(half, &c, sizeof half);
-        if ((half[0] | half[1]) != 0) {
-            break;
-        }
-        at += WIDE;
-    }
-    while (at < stop && is_text((unsigned char)p[at])) {
-        at++;
-    }
-    return at;
-}
-
-/* The limits do not have to be looked at in front of this byte. */
-static size_t free_until(const struct http_head_scan *s, const struct http_head_limits *limits,
-                         size_t n)
-{
-    size_t stop = n < limits->head_bytes_max - 1 ? n : limits->head_bytes_max - 1;
-    size_t line_max = limits->target_bytes_max + REQUEST_LINE_REST;
-
-    return s->lines == 0 && line_max < stop ? line_max : stop;
-}
-
-int64_t http_head_scan(struct http_head_scan *s, const struct http_head_limits *limits,
-                       const char *p, size_t n)
-{
-    size_t i = s->pos;
-
-    ensure(i <= n);
-    while (i < n) {
-        /* The limits come first, byte by byte, so that the verdict does not depend on how much of
-         * the head arrived at once. */
-        if (i + 2 > limits->head_bytes_max) {
-            return ERR_HEADERS_TOO_LARGE;
-        }
-        if (s->lines == 0 && i >= limits->target_bytes_max + REQUEST_LINE_REST && p[i] != '\r') {
-            return ERR_URI_TOO_LONG;
-        }
-        if (is_text((unsigned char)p[i])) {
-            bool folded = i == s->line_start && (p[i] == ' ' || p[i] == '\t');
-
-            if (folded) {
-                return ERR_BAD_REQUEST;
-            }
-            i++;
-            if (i < free_until(s, limits, n)) {
-                i = skip_text(p, i, free_until(s, limits, n));
-            }
-            continue;
-        }
-        if (p[i] != '\r') {
-            return ERR_BAD_REQUEST;
-        }
-        if (i + 1 == n) {
-            break;
-        }
-        if (p[i + 1] != '\n') {
-            return ERR_BAD_REQUEST;
-        }
-        if (i == s->line_start) {
-            return s->lines == 0 ? ERR_BAD_REQUEST : (int64_t)(i + 2);
-        }
-        s->lines++;
-        if (s->lines > limits->fields_max + 1) {
-            return ERR_HEADERS_TOO_LARGE;
-        }
-        i += 2;
-        s->line_start = i;
-    }
-    s->pos = i;
-    return 0;
-}
 
 /* ---- libhttp-parser ---- */
 
@@ -479,7 +382,7 @@ int http_head_parse(struct http_head *h, struct http_field *fields, unsigned fie
     while (method < line && http_token_lower[(unsigned char)p[method]] != 0) {
         method++;
     }
-    if (method == 0 || method > METHOD_BYTES_MAX || method == line || p[method] != ' ') {
+    if (method == 0 || method > HTTP_METHOD_BYTES_MAX || method == line || p[method] != ' ') {
         return ERR_BAD_REQUEST;
     }
     h->method = slice_of(p, method);
@@ -494,7 +397,7 @@ int http_head_parse(struct http_head *h, struct http_field *fields, unsigned fie
         return got;
     }
     /* One space on each side of the target, and a version behind it: no more, no less. */
-    if (t.target.len == 0 || method + 1 + t.target.len + 1 + VERSION_BYTES != line) {
+    if (t.target.len == 0 || method + 1 + t.target.len + 1 + HTTP_VERSION_BYTES != line) {
         return ERR_BAD_REQUEST;
     }
     if (parser.http_major != 1 || parser.http_minor > 1) {

@@ -13,6 +13,11 @@
 #include "base/err.h"
 #include "base/slice.h"
 
+/* Of a request line, beside the target: a method of at most 32 bytes, two spaces, the version. */
+#define HTTP_METHOD_BYTES_MAX  32u
+#define HTTP_VERSION_BYTES     8u
+#define HTTP_REQUEST_LINE_REST (HTTP_METHOD_BYTES_MAX + 2 + HTTP_VERSION_BYTES)
+
 struct http_head_limits {
     size_t head_bytes_max;
     size_t target_bytes_max;

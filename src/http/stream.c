@@ -118,8 +118,8 @@ static void submit(struct http_request *req)
     ensure(http_server_submit(req->server, &req->job, 0));
 }
 
-/* A live read came back: the next ones that wait are due. One without memory for its piece is passed
- * over, else nobody would come back for those behind it. */
+/* A live read came back: the next ones that wait are due. One without memory for its piece is
+ * passed over, else nobody would come back for those behind it. */
 static void submit_next(struct http_server *s)
 {
     struct http_request *req;
