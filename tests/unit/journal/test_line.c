@@ -175,6 +175,32 @@ static void test_refused(void **state)
 }
 
 /* A payload may hold what looks like the end of a line; megabytes of it are not walked. */
+/* Each digit of the three hashes, replaced by something that is no lower-case hexadecimal digit. */
+static void test_hashes_are_hexadecimal(void **state)
+{
+    static const char *const members[] = {"{\"batch_digest\":\"", "\"content_hash\":\"",
+                                          "\"event_hash\":\""};
+    static const char wrong[] = {'g', 'A', 'F', '/', ':', '`', ' ', '\x01', '\xb0'};
+    const char *stored = vectors[1].stored;
+    size_t n = strlen(stored);
+    char *copy = malloc(n);
+    struct line l;
+    (void)state;
+    assert_non_null(copy);
+    for (size_t m = 0; m < sizeof members / sizeof *members; m++) {
+        const char *member = strstr(stored, members[m]);
+        assert_non_null(member);
+        size_t at = (size_t)(member - stored) + strlen(members[m]);
+        for (size_t k = 0; k < SHA256_HEX_LEN * sizeof wrong; k++) {
+            memcpy(copy, stored, n);
+            copy[at + k / sizeof wrong] = wrong[k % sizeof wrong];
+            assert_false(line_parse(slice_of(copy, n), &l));
+            assert_false(line_parse_head(slice_of(copy, n), &l));
+        }
+    }
+    free(copy);
+}
+
 static void test_payload_like_a_foot(void **state)
 {
     const struct vector *v = &vectors[0];
@@ -239,9 +265,13 @@ static void test_bounds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_put),     cmocka_unit_test(test_parse),
-        cmocka_unit_test(test_cut),     cmocka_unit_test(test_flipped),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_payload_like_a_foot),
+        cmocka_unit_test(test_put),
+        cmocka_unit_test(test_parse),
+        cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_flipped),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_hashes_are_hexadecimal),
+        cmocka_unit_test(test_payload_like_a_foot),
         cmocka_unit_test(test_bounds),
     };
     return cmocka_run_group_tests_name("line", tests, NULL, NULL);
