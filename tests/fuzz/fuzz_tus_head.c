@@ -95,6 +95,26 @@ static void check_metadata(struct slice list)
     }
 }
 
+static void check_checksum(const struct tus_head *h)
+{
+    struct checksum_run run;
+    struct checksum sum;
+    struct err e = {0};
+    if (refused(tus_checksum(h, &sum, &e), &e)) {
+        return;
+    }
+    ensure(h->field[TUS_CHECKSUM].count == (sum.algorithm != CHECKSUM_NONE ? 1 : 0));
+    if (sum.algorithm != CHECKSUM_NONE) {
+        struct slice value = h->field[TUS_CHECKSUM].value;
+        struct slice name = slice_cstr(checksum_name(sum.algorithm));
+        ensure(slice_starts(value, name));
+        ensure(value.ptr[name.len] == ' ');
+        checksum_start(&run, &sum);
+        checksum_add(&run, value.ptr, value.len);
+        (void)checksum_fits(&run);
+    }
+}
+
 static void check_head(const struct tus_head *h)
 {
     struct err e = {0};
@@ -104,7 +124,8 @@ static void check_head(const struct tus_head *h)
     if (!refused(tus_method(h, &method, &e), &e)) {
         ensure(method == h->method || h->method == HTTP_POST);
         if (!refused(tus_version(h, method, &e), &e)) {
-            ensure(method == HTTP_HEAD || h->field[TUS_RESUMABLE].count == 1);
+            bool asks = method == HTTP_HEAD || method == HTTP_GET;
+            ensure(asks || h->field[TUS_RESUMABLE].count == 1);
         }
     }
     if (!refused(tus_creation_size(h, BYTES_MAX, &c, &e), &e)) {
@@ -122,6 +143,7 @@ static void check_head(const struct tus_head *h)
         ensure(h->field[TUS_TYPE].count == 1);
         check_number(h->field[TUS_OFFSET].value, offset);
     }
+    check_checksum(h);
     check_metadata(h->metadata);
 }
 

@@ -24,11 +24,11 @@
     X(LENGTH, "upload-length")            \
     X(DEFER, "upload-defer-length")       \
     X(OFFSET, "upload-offset")            \
-    X(CHECKSUM, "upload-checksum")        \
-    X(TRAILER, "trailer")                 \
     X(TYPE, "content-type")               \
     X(CONTENT_LENGTH, "content-length")   \
-    X(CODING, "transfer-encoding")
+    X(CODING, "transfer-encoding")        \
+    X(CHECKSUM, "upload-checksum")        \
+    X(TRAILER, "trailer")
 
 enum tus_field {
 #define X(sym, name) TUS_##sym,
