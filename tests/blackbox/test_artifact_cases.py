@@ -1,7 +1,7 @@
 """Every reported fault of other upload servers (cases T01 to T43) by its number, and where every hole of the contract's original is.
 
-A test bears the number of what it proves. Where a case asks for something that the contract excludes (deferred lengths, GET of an
-upload), the contract's answer is what is tested. Requests go over raw sockets and carry an Origin: every answer, whatever its status, is
+A test bears the number of what it proves. Where a case asks for something that the contract excludes (deferred lengths), the
+contract's answer is what is tested. Requests go over raw sockets and carry an Origin: every answer, whatever its status, is
 checked for what it must have (artifact_raw).
 
   here       T01 T02 T04 T05 T10 T11 T13 T14 T16 T17 T19 T20 T22 T23 T38 T40 T41 T43, holes 15 (with T40) and 21 (with T38)
@@ -17,9 +17,12 @@ checked for what it must have (artifact_raw).
              T20 T43 also           with curl, Node and Chromium    test_tus_clients, tests/clients/tus_*.mjs
              T23 also               every write without space       test_artifact_strace: test_no_space_keeps_...
   not ours   hole 11 (nothing is sealed away: the payload stays uploads/ID), hole 12 (no hard links are made)
-  issue 6    T08 T25 T26 T28 T29 T31 T32 T34 T35 T37 (S3, checksum per request, Internet Archive, notifications), the reservations and
-             the diagnosis of a buffering proxy that T23 and T20 ask for, and the parts of holes 7, 10, 19 and 22 that are about
-             templates, purging and packages of several files
+  tus        T25 T37                                              test_artifact_tus, with every rule of tus and termination; tuspy's
+                                                                  checksums: test_tus_clients
+  canner     holes 1 2 14 17 21   as its Go client meets them     test_tus_clients: test_canner_...
+             holes 9 13 23        nothing of them reaches a client that sends as it does
+  elsewhere  T26 T28 T29 T31 T32 T34   the Internet Archive       the adapter's tests, against fake_archive.py
+  not yet    T08 T35 (S3)
 """
 import concurrent.futures
 import contextlib
