@@ -94,7 +94,7 @@ static void test_a_discard_that_fails_leaves_it_to_the_next_open(void **state)
         struct upload *u = kit_open(info.id);
         upload_hold(u);
         assert_int_equal(upload_write(u, bytes, 5000, NULL, &kit_err), 0); /* wrong ones */
-        faults_count_only((int)calls[i], info.id);
+        faults_count_only(calls[i], info.id);
         faults_reset();
         faults_arm(1, EIO, false, FAULT_ERROR);
         assert_int_equal(upload_discard(u, &kit_err), ERR_IO);
