@@ -34,8 +34,8 @@ struct project_settings {
          .type = ARG_TEXT,                                                                      \
          .target = &(s).identifier,                                                             \
          .value = "TEMPLATE",                                                                   \
-         .help = "the folder or item: text with {{PROJECT}}, {{OBJECT_ID}}, {{PACKAGE_ID}}, "   \
-                 "{{PACKAGE_ID_SHORT}}, {{FILENAME}}, {{DATE}}"},                               \
+         .help = "the folder or item: text with {{PROJECT}}, {{OBJECT_ID}}, "                   \
+                 "{{PACKAGE_ID_SHORT}}, {{DATE}}, ..."},                                        \
         {.name = "remote-name",                                                                 \
          .type = ARG_TEXT,                                                                      \
          .target = &(s).remote_name,                                                            \
