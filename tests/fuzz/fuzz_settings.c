@@ -44,6 +44,33 @@ static void stored(const struct artifact_sink *to)
     buf_free(&again);
 }
 
+#define ALNUM "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+
+/* The Archive's rules once more, in other words than destination.c's. */
+static void allowed_there(const char *identifier, const char *name)
+{
+    static const char *const tails[] = {"_meta.xml",        "_files.xml", "_meta.sqlite",
+                                        "_archive.torrent", "_dc.xml",    "_reviews.xml",
+                                        "_rules.conf"};
+    size_t n = strlen(identifier);
+
+    ensure(n >= 5 && n <= 100);
+    ensure(strspn(identifier, ALNUM) > 0);
+    ensure(strspn(identifier, ALNUM "._-") == n);
+    ensure(strlen(name) > 0 && strlen(name) <= 200);
+    ensure(strspn(name, ALNUM "._-/") == strlen(name));
+    ensure(name[0] != '/' && name[strlen(name) - 1] != '/' && strstr(name, "//") == NULL);
+    for (const char *at = name; at != NULL; at = strchr(at, '/')) {
+        at += *at == '/' ? 1 : 0;
+        ensure(strcspn(at, "/") != 1 || at[0] != '.');
+        ensure(strcspn(at, "/") != 2 || memcmp(at, "..", 2) != 0);
+    }
+    ensure(name[0] != '_' && strncmp(name, "history/", 8) != 0);
+    for (size_t i = 0; i < sizeof tails / sizeof *tails; i++) {
+        ensure(strncmp(name, identifier, n) != 0 || strcmp(name + n, tails[i]) != 0);
+    }
+}
+
 static void accepted_there(const struct delivery_plan *p)
 {
     struct buf headers = {0};
@@ -53,12 +80,12 @@ static void accepted_there(const struct delivery_plan *p)
     if (strcmp(p->to.sink, DESTINATION_ARCHIVE) != 0) {
         return;
     }
-    ensure(archive_identifier_fault(p->identifier) == NULL);
     for (unsigned i = 0; i < DELIVERY_FILES_MAX; i++) {
-        ensure(archive_name_fault(p->identifier, p->file[i].name) == NULL);
+        allowed_there(p->identifier, p->file[i].name);
     }
     r = archive_meta_headers(slice_cstr(p->metadata), &headers, &e);
     ensure(r == 0);
+    ensure(headers.len <= 7168);
     buf_free(&headers);
 }
 
