@@ -381,6 +381,27 @@ static void test_urls(void **state)
     assert_int_equal(load_one(&c, CONFIG_PUBLIC_URL, CONFIG_FROM_FILE, "http://h/", &e), 0);
     assert_string_equal(c.public_url, "http://h");
     config_free(&c);
+    /* Keys go to the Archive's endpoints. */
+    assert_int_equal(
+        load_one(&c, CONFIG_ARCHIVE_S3_URL, CONFIG_FROM_FLAG, "http://127.0.0.1:9/x/", &e), 0);
+    assert_string_equal(c.archive_s3_url, "http://127.0.0.1:9/x");
+    config_free(&c);
+    assert_int_equal(load_one(&c, CONFIG_ARCHIVE_METADATA_URL, CONFIG_FROM_ENV, "https://h", &e),
+                     0);
+    config_free(&c);
+    assert_int_equal(
+        load_one(&c, CONFIG_ARCHIVE_S3_URL, CONFIG_FROM_FLAG, "http://s3.us.archive.org", &e),
+        ERR_USAGE);
+    assert_non_null(strstr(e.text, "must begin with https:// (http:// to this machine only)"));
+    config_free(&c);
+    assert_int_equal(
+        load_one(&c, CONFIG_ARCHIVE_METADATA_URL, CONFIG_FROM_FLAG, "http://127.0.0.1.x.org", &e),
+        ERR_USAGE);
+    config_free(&c);
+    assert_int_equal(
+        load_one(&c, CONFIG_ARCHIVE_METADATA_URL, CONFIG_FROM_FLAG, "https://h/?key=x", &e),
+        ERR_USAGE);
+    config_free(&c);
     /* An issuer is what the operator says, to the letter. */
     assert_int_equal(load_one(&c, CONFIG_ISSUER, CONFIG_FROM_FILE, "http://h/", &e), 0);
     assert_string_equal(c.issuer, "http://h/");

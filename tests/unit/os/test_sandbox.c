@@ -418,6 +418,9 @@ static void test_the_network(void **state)
     s.connects = s.binds = 0;
     assert_int_equal(tried(&s, connect_named), EACCES);
     assert_int_equal(tried(&s, bind_free), EACCES);
+    s.connect_any = true;
+    assert_int_equal(tried(&s, connect_named), 0);
+    assert_int_equal(tried(&s, bind_free), EACCES);
     s.inet = false;
     assert_int_equal(tried(&s, connect_named), EAFNOSUPPORT);
     assert_int_equal(tried(&s, unix_socket_inside), 0);
