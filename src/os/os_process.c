@@ -70,6 +70,7 @@ static const char *const environment[] = {
     "TSAN_OPTIONS=",
     "UBSAN_OPTIONS=",
     "LLVM_PROFILE_FILE=",
+    "CURL_CA_BUNDLE=", /* a path */
     "TALLYMAN_DELIVERY_BACKOFF_MS=",
 };
 

@@ -13,6 +13,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -157,6 +158,8 @@ static inline void *raw_main(void *arg)
             continue;
         }
         assert_true(i < RAW_CONNECTIONS_MAX);
+        int on = 1; /* a reset must not overtake an answer that waits for an ACK */
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         r->connection[i] = (struct raw_connection){.raw = r, .index = i, .fd = fd};
         assert_int_equal(
             pthread_create(&r->connection[i].thread, NULL, raw_serve, &r->connection[i]), 0);
