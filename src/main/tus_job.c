@@ -114,6 +114,11 @@ void tus_job_skip(const struct tus_job *j, const char *file)
     tell_failure(j, file, TUS_CODE_STOPPED, "not tried: a signal came", NULL, NULL);
 }
 
+void tus_job_refuse(const struct tus_job *j, const char *operand, const char *why)
+{
+    tell_failure(j, operand, TUS_CODE_SESSION, why, NULL, NULL);
+}
+
 static void print_way_on(const struct tus_job *j, const struct tus_upload *u,
                          const struct tus_kept *kept)
 {

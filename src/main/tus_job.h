@@ -62,6 +62,8 @@ bool tus_job_resume(struct tus_job *j, const char *session);
 
 /* With --json: tells that the file was not tried because of a signal. */
 void tus_job_skip(const struct tus_job *j, const char *file);
+/* With --json: tells that there is no session for it. */
+void tus_job_refuse(const struct tus_job *j, const char *operand, const char *why);
 
 /* Makes a name absolute by the working directory; links stay as they are. False: it is too long. */
 bool tus_job_absolute(const char *name, char out[TUS_PATH_MAX]);

@@ -68,13 +68,22 @@ static void path_of(const struct tus_job *j, const struct names *n, size_t i, ch
     ensure((size_t)len < size); /* tus_session_dir has left room */
 }
 
+static void skip_session(const struct tus_job *j, const char *path)
+{
+    struct tus_session session;
+    struct err e = {0};
+    tus_job_skip(j, tus_session_peek(path, &session, &e) == 0 ? session.file : path);
+}
+
 static int resume_all(struct tus_job *j, const struct names *n)
 {
     int code = EXIT_DONE;
-    for (size_t i = 0; i < n->count && !interrupt_came(); i++) {
+    for (size_t i = 0; i < n->count; i++) {
         char path[TUS_PATH_MAX];
         path_of(j, n, i, path, sizeof path);
-        if (!tus_job_resume(j, path)) {
+        if (interrupt_came()) {
+            skip_session(j, path);
+        } else if (!tus_job_resume(j, path)) {
             code = EXIT_FAILED;
         }
     }
@@ -110,6 +119,7 @@ static bool resume_operand(struct tus_job *j, const struct names *n, const char 
                      "%.300s: there is no unfinished upload of it in %.1000s, and it is no "
                      "session",
                      operand, j->dir.ptr);
+        tus_job_refuse(j, operand, "there is no unfinished upload of it, and it is no session");
         return false;
     }
     return tus_job_resume(j, operand);
@@ -132,8 +142,10 @@ static int run(struct tus_job *j, const struct args *args)
     if (list_sessions(j, &names)) {
         interrupt_catch();
         code = args->operand_count == 0 ? resume_all(j, &names) : EXIT_DONE;
-        for (unsigned i = 0; i < args->operand_count && !interrupt_came(); i++) {
-            if (!resume_operand(j, &names, args->operand[i])) {
+        for (unsigned i = 0; i < args->operand_count; i++) {
+            if (interrupt_came()) {
+                tus_job_skip(j, args->operand[i]);
+            } else if (!resume_operand(j, &names, args->operand[i])) {
                 code = EXIT_FAILED;
             }
         }

@@ -553,6 +553,25 @@ def test_json_tells_what_a_signal_left(sender, tmp_path):
     assert lines[0]["error"]["session"] == str(sender.left()[0]) and "session" not in lines[1]["error"]
 
 
+def test_json_of_resume(sender, tmp_path):
+    """A line a session: what a signal stopped, what was not tried because of it, what there is nothing of."""
+    files = [sender.file(name, BODY + name.encode()) for name in ("first", "second")]
+    with FakeTus(tmp_path, [("PATCH", Instead(403, read=0))] * 2 + [("PATCH", Stall(1000))]) as fake:
+        sender.put(fake, *files)
+        assert len(sender.left()) == 2
+        process = sender.start("resume", "--json")
+        until(lambda: fake.log().count("PATCH") == 3, process)
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=30)
+        lines = [json.loads(line) for line in out.splitlines()]
+        assert {line["file"] for line in lines} == set(map(str, files))
+        assert [line["error"]["code"] for line in lines] == ["stopped", "stopped"] and process.returncode == 1
+        done = sender.run("resume", "--json", tmp_path / "nothing", *files)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [list(line)[1] for line in lines] == ["error", "receipt", "receipt"] and lines[0]["error"]["code"] == "session"
+    assert done.returncode == 1 and sender.left() == []
+
+
 def test_signal_while_waiting(sender, tmp_path):
     with FakeTus(tmp_path, [("PATCH", Instead(503, b"", [("Retry-After", "500")]))]) as fake:
         process = sender.start("put", "--project", "demo", *fake.options, sender.file())
@@ -771,7 +790,7 @@ class Gate:
 
 @pytest.fixture
 def door(make_server, workdir):
-    server = make_server()
+    server = make_server("--min-free-bytes", "1")
     (workdir / "far").mkdir()
     server.cli("project", "create", "demo", "--sink", "directory", "--directory", str(workdir / "far"), check=0)
     return server
