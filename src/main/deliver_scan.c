@@ -9,7 +9,7 @@
  * renames first and syncs then, and takes the name back when that fails. (A build looks at the
  * receipt once more.)
  *
- * A scan is transactions of SCAN_GROUP additions. Power failure in between: what is missing is
+ * A scan is transactions of SCAN_GROUP additions, with results and new work let through in between. Power failure in between: what is missing is
  * added by the next scan. Memory: one receipt and one .info.
  *
  * Answers: the index's errors. A directory that cannot be read is logged, and read again soon. */
@@ -146,6 +146,9 @@ static int each(void *ctx, const char *name)
     }
     if (r == 0 && s->in_group == SCAN_GROUP) {
         r = commit_group(s);
+        if (r == 0) {
+            r = deliver_between(s->d, s->e);
+        }
         if (r == 0) {
             r = delivery_index_begin(s->d->index, s->e);
         }

@@ -84,6 +84,10 @@ static int make_command(struct artifacts *a, struct err *e)
                    (unsigned long long)c->archive_answer_ms);
     (void)snprintf(a->stall_ms, sizeof a->stall_ms, "%llu",
                    (unsigned long long)c->archive_stall_ms);
+    (void)snprintf(a->concurrency, sizeof a->concurrency, "%llu",
+                   (unsigned long long)c->delivery_concurrency);
+    (void)snprintf(a->unseen_ms, sizeof a->unseen_ms, "%llu",
+                   (unsigned long long)c->delivery_unseen_ms);
     a->args = 0;
     add_word(a, "tallyman");
     add_word(a, "deliver");
@@ -96,6 +100,8 @@ static int make_command(struct artifacts *a, struct err *e)
     if (c->public_url[0] != '\0' || c->issuer[0] != '\0') {
         add_option(a, "--contact", c->public_url[0] != '\0' ? c->public_url : c->issuer);
     }
+    add_option(a, "--concurrency", a->concurrency);
+    add_option(a, "--unseen-ms", a->unseen_ms);
     if (!c->sandbox) {
         add_word(a, "--no-sandbox");
     }

@@ -26,6 +26,7 @@ struct artifacts {
     char issuer[ARTIFACTS_ISSUER_MAX];
     char program[ARTIFACTS_PATH_MAX];
     char answer_ms[ARTIFACTS_NUMBER_MAX], stall_ms[ARTIFACTS_NUMBER_MAX];
+    char concurrency[ARTIFACTS_NUMBER_MAX], unseen_ms[ARTIFACTS_NUMBER_MAX];
     char *argv[ARTIFACTS_ARGS_MAX];
     unsigned args;
 };

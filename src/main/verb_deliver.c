@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "main/args.h"
@@ -26,9 +27,14 @@
 static char agent[AGENT_MAX];
 static const char *contact = "";
 static uint64_t parent_fd = UINT64_MAX;
+static uint64_t concurrency = DELIVER_CONCURRENCY;
 static bool bare;
 static struct deliver_options given = {.parent_fd = -1,
                                        .backoff_ms = DELIVER_BACKOFF_MS,
+                                       .try_ms = DELIVER_TRY_MS,
+                                       .stuck_ms = DELIVER_STUCK_MS,
+                                       .grace_ms = DELIVER_GRACE_MS,
+                                       .unseen_ms = DELIVER_UNSEEN_MS,
                                        .endpoints = {.archive_s3 = "https://s3.us.archive.org",
                                                      .archive_metadata = "https://archive.org",
                                                      .answer_ms = 1800000,
@@ -66,6 +72,8 @@ static void confine(const struct artifact_endpoints *to)
 static int run(void)
 {
     struct err e = {0};
+    bool left_behind = false;
+    int r;
 
     if (!backoff_read(&given.backoff_ms)) {
         output_error("deliver", "the value of %s is no number of milliseconds", ENV_BACKOFF);
@@ -81,11 +89,14 @@ static int run(void)
     if (!bare) {
         confine(&given.endpoints);
     }
-    if (deliver_run(&given, &e) != 0) {
+    r = deliver_run(&given, &left_behind, &e);
+    if (r != 0) {
         output_error("deliver", "%s", e.text);
-        return EXIT_FAILED;
     }
-    return EXIT_DONE;
+    if (left_behind) {
+        _exit(output_close("deliver", r != 0 ? EXIT_FAILED : EXIT_DONE)); /* see deliver.h */
+    }
+    return r != 0 ? EXIT_FAILED : EXIT_DONE;
 }
 
 /* "tallyman/0.1.0 (+https://example.org)"; a contact that no header can hold is left out. */
@@ -121,6 +132,33 @@ static const struct arg_option options[] = {
      .help = "end when this inherited descriptor does (set by serve)",
      .min = 3,
      .max = 1023},
+    {.name = "concurrency",
+     .type = ARG_U64,
+     .target = &concurrency,
+     .value = "N",
+     .help = "files that are delivered at a time; 0: none are, packages are built",
+     .max = DELIVER_CONCURRENCY_MAX},
+    {.name = "try-ms",
+     .type = ARG_U64,
+     .target = &given.try_ms,
+     .value = "N",
+     .help = "longest time of one try",
+     .min = 1,
+     .max = DELIVER_TRY_MS * 365},
+    {.name = "stuck-ms",
+     .type = ARG_U64,
+     .target = &given.stuck_ms,
+     .value = "N",
+     .help = "silence after which others need not wait for a try",
+     .min = 1,
+     .max = DELIVER_TRY_MS * 365},
+    {.name = "unseen-ms",
+     .type = ARG_U64,
+     .target = &given.unseen_ms,
+     .value = "N",
+     .help = "sent and after so long still not visible there: an alarm",
+     .min = 1,
+     .max = DELIVER_TRY_MS * 365},
     {.name = "archive-s3-url",
      .type = ARG_TEXT,
      .target = &given.endpoints.archive_s3,
@@ -180,6 +218,7 @@ int verb_deliver(int argc, char **argv)
         return EXIT_USAGE;
     }
     given.parent_fd = parent_fd == UINT64_MAX ? -1 : (int)parent_fd;
+    given.concurrency = (unsigned)concurrency;
     make_agent();
     return output_close("deliver", run());
 }

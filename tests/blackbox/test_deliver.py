@@ -138,6 +138,7 @@ class World:
         env = dict(os.environ, TALLYMAN_DELIVERY_BACKOFF_MS=BACKOFF_MS)
         command = [BINARY, "deliver", "--data", str(self.data), *args]
         if injects:
+            command += ["--concurrency", "1"]  # strace counts calls by thread
             command = wrapper(self.workdir / "trace", *injects, paths=paths, calls=calls) + command
             if SANITIZED:  # LeakSanitizer does not work under ptrace
                 env["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"

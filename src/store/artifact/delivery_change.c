@@ -157,8 +157,8 @@ struct change {
     const char *sink; /* NULL: a build */
     int64_t now;
     int64_t due_ms;      /* bound when >= 0 */
-    const char *text;    /* bound when not NULL */
-    const char *way_out; /* likewise */
+    const char *text;    /* bound when not NULL; SEAL_SEND: the identifier */
+    const char *way_out; /* likewise; SEAL_SEND: the path of the credentials */
 };
 
 static int change(struct delivery_index *ix, enum index_statement which, const struct change *c,
@@ -175,10 +175,11 @@ static int change(struct delivery_index *ix, enum index_statement which, const s
         db_bind_int(st, 4, c->due_ms);
     }
     if (c->text != NULL) {
-        db_bind_text(st, 5, bounded(c->text));
+        db_bind_text(st, 5, which == INDEX_SEAL_SEND ? slice_cstr(c->text) : bounded(c->text));
     }
     if (c->way_out != NULL) {
-        db_bind_text(st, 6, bounded(c->way_out));
+        db_bind_text(st, 6,
+                     which == INDEX_SEAL_SEND ? slice_cstr(c->way_out) : bounded(c->way_out));
     }
     return index_run(ix, which, true, what, e);
 }
@@ -198,6 +199,8 @@ static int seal_rows(struct delivery_index *ix, const struct delivery_plan *p, s
     db_bind_text(st, 5, plan);
     r = index_run(ix, INDEX_SEAL, true, "seal a package", e);
     if (r == 0) {
+        c.text = p->identifier;
+        c.way_out = p->to.credentials_file;
         r = change(ix, INDEX_SEAL_SEND, &c, "make a package due", e);
     }
     if (r == 0) {
@@ -256,10 +259,11 @@ int delivery_index_sent(struct delivery_index *ix, const struct delivery_plan *p
 }
 
 int delivery_index_unseen(struct delivery_index *ix, const struct delivery_plan *p, int64_t now,
-                          int64_t due_ms, const char *text, struct err *e)
+                          int64_t due_ms, bool late, const char *text, struct err *e)
 {
     struct change c = {p->package_id, p->to.sink, now, due_ms, text, NULL};
 
+    db_bind_int(ix->st[INDEX_UNSEEN], 7, late ? 1 : 0);
     return change(ix, INDEX_UNSEEN, &c, "note what is not visible yet", e);
 }
 

@@ -196,7 +196,7 @@ int delivery_index_restart(struct delivery_index *ix, int64_t now_ms, struct err
                      " 'the process ended while it was being sent' ELSE last_error END,"
                      " way_out = '' WHERE state IN ('sending', 'parked');"
                      "UPDATE packages SET state = 'building', next_build_ms = %lld, way_out = ''"
-                     " WHERE state = 'blocked'",
+                     " WHERE state = 'blocked'; DELETE FROM running; DELETE FROM holds",
                      (long long)now_ms, (long long)now_ms);
     int r;
 

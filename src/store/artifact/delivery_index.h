@@ -45,24 +45,77 @@ enum delivery_task {
     DELIVERY_SEND,
     DELIVERY_VERIFY /* sent, not verified */
 };
+const char *delivery_task_name(enum delivery_task t);
+enum delivery_lane { DELIVERY_LANE_BUILD, DELIVERY_LANE_SEND, DELIVERY_LANES };
+
 struct delivery_work {
     enum delivery_task task;
     int64_t due_ms;
-    struct delivery_artifact artifact; /* of BUILD */
-    unsigned attempts;                 /* that were made so far: of the build, or to send */
-    struct delivery_plan plan;         /* of SEND and VERIFY */
+    struct delivery_artifact artifact;
+    unsigned attempts;         /* that were made so far: of the build, or to send */
+    int64_t sent_at;           /* of VERIFY */
+    struct delivery_plan plan; /* of SEND and VERIFY */
 };
-/* The oldest due work of the project after `after` in name order, round and round; writes that
- * project's name into `after`. */
-int delivery_index_next(struct delivery_index *ix, int64_t now_ms,
-                        char after[UPLOAD_PROJECT_MAX + 1], struct delivery_work *out,
-                        struct err *e) MUST_CHECK;
+struct delivery_ask {
+    enum delivery_lane lane;
+    bool small_only;  /* LANE_BUILD: none of more than DELIVERY_SMALL_BYTES */
+    unsigned workers; /* LANE_SEND: of all together; the last is no project's own, see below */
+};
+/* Due work for one worker, which is under way from then on and given to nobody else until
+ * delivery_index_over. Projects take turns in the order of their names, each with its oldest due;
+ * one that has all workers but one gets the last only while nothing of any other is due. Of a
+ * project's sendings and verifications that are both due, each comes soon. */
+int delivery_index_next(struct delivery_index *ix, int64_t now_ms, const struct delivery_ask *ask,
+                        struct delivery_work *out, struct err *e) MUST_CHECK;
+void delivery_index_over(struct delivery_index *ix, const char *package_id);
+/* It is under way and does not come back: it counts no more for its project's share, and nothing
+ * else of the project is sent or verified meanwhile. */
+void delivery_index_stuck(struct delivery_index *ix, const char *package_id);
+#define DELIVERY_UNDER_WAY_MAX 96
 
-/* Nothing of the project is to be sent or verified before then: its place is not there, and to find
- * that out once a package would cost as many syncs as there are packages. Builds go on. In memory
- * only, of DELIVERY_HOLDS_MAX projects; without room the one that ends first is forgotten. */
+/* ---- holds ----
+ * Nothing of what a hold names is to be sent or verified before its end: it cannot arrive, and to
+ * find that out once a package would cost as many tries as there are packages. Builds go on. In
+ * memory only, DELIVERY_HOLDS_MAX of them; without room the one that ends first is forgotten. */
 #define DELIVERY_HOLDS_MAX 64
-void delivery_index_hold(struct delivery_index *ix, const char *project, int64_t until_ms);
+/* X(symbol, name in status) */
+#define DELIVERY_SCOPES(X)  \
+    X(ITEM, "item")         \
+    X(PROJECT, "project")   \
+    X(KEYS, "credentials")  \
+    X(FAR_END, "far_end")
+enum delivery_scope {
+#define X(sym, name) DELIVERY_SCOPE_##sym,
+    DELIVERY_SCOPES(X)
+#undef X
+        DELIVERY_SCOPE_COUNT
+};
+/* What shares this with the package of the plan, until then; text says why. */
+void delivery_index_hold(struct delivery_index *ix, enum delivery_scope scope,
+                         const struct delivery_plan *p, int64_t until_ms, const char *text);
+
+/* ---- for whoever looks ---- */
+struct delivery_running {
+    char package_id[DELIVERY_PACKAGE_LEN + 1];
+    char project[UPLOAD_PROJECT_MAX + 1];
+    enum delivery_task task;
+    char sink[32], identifier[DELIVERY_NAME_MAX]; /* "" of a build */
+    int64_t begun_at;
+    uint64_t bytes, size_bytes, bytes_per_s;
+    char file[DELIVERY_NAME_MAX]; /* under way; "" */
+    bool stuck;
+};
+/* Replaces what the database says is running and held. Not synced: it is news, not a fact.
+ * *usable false: the connection must not be used any more. */
+int delivery_index_show(struct delivery_index *ix, const struct delivery_running *running,
+                        unsigned count, int64_t now, bool *usable, struct err *e) MUST_CHECK;
+
+/* ---- what people ask for ---- */
+/* The package of the artifact is due now, whatever it waits for (its holds end, too), and attempts
+ * are kept. *found false: the index does not have it. Nothing is changed when it is under way or
+ * verified. */
+int delivery_index_ask(struct delivery_index *ix, const char *object_id, int64_t now_ms,
+                       bool *found, struct err *e) MUST_CHECK;
 
 /* ---- builds: state building ---- */
 int delivery_index_seal(struct delivery_index *ix, const struct delivery_plan *p, int64_t now,
@@ -79,9 +132,12 @@ int delivery_index_claim(struct delivery_index *ix, const struct delivery_plan *
 /* sending -> sent; verification is due at once. */
 int delivery_index_sent(struct delivery_index *ix, const struct delivery_plan *p, int64_t now,
                         struct err *e) MUST_CHECK;
-/* sent -> sent: not visible there yet, asked again when it is due. */
+/* sent -> sent: not visible there yet, asked again when it is due. late: it should have been, long
+ * ago; status counts these. */
 int delivery_index_unseen(struct delivery_index *ix, const struct delivery_plan *p, int64_t now,
-                          int64_t due_ms, const char *text, struct err *e) MUST_CHECK;
+                          int64_t due_ms, bool late, const char *text, struct err *e) MUST_CHECK;
+/* How many are late. */
+int delivery_index_late(struct delivery_index *ix, uint64_t *count, struct err *e) MUST_CHECK;
 /* sending, sent -> verified. */
 int delivery_index_verified(struct delivery_index *ix, const struct delivery_plan *p, int64_t now,
                             struct err *e) MUST_CHECK;

@@ -1,20 +1,40 @@
 /* delivery_next: which work is due, fairly.
  *
- * Projects take turns in the order of their names, after the one that was served last; within a
- * project the oldest due goes first, and of its oldest build and its oldest delivery the older, or
- * the delivery: what was begun is finished first.
- * Two look-ups in partial indexes a project: a backlog of one project costs another nothing.
+ * There are two lanes, builds and sendings (with verifications), each with its own turn: projects
+ * are served in the order of their names, after the one that was served last. Within a project the
+ * oldest due goes first, a first try or a later one: a retry joins the line behind what was due
+ * before it, so neither steady new work nor steady failures keep the other waiting for more than
+ * what was due earlier. Verifications have a line of their own, because behind a backlog of
+ * sendings they would wait for days, and their files for as long; when both are due, a Weyl
+ * sequence says which: it falls on either side at least every few times, also when only each n-th
+ * pick is looked at (which turns of projects do), as a plain alternation would not.
  *
- * A project whose place is not there is held for a while (in memory): its deliveries count as due
- * when that is over, its builds do not.
+ * The last worker: a project that has all but one gets that one only when nothing of any other
+ * project is due. A project whose sendings hang thus leaves one for the others.
  *
- * A due time further ahead than any backoff goes comes from a clock that was wrong: it counts as
- * due. Power failure: nothing is written. Answers: every error; a plan that cannot be read is
- * ERR_CORRUPT. */
+ * What is under way or held is passed over. Held rows at the head of a line are counted; behind
+ * WINDOW of them, all that the first one's hold covers in this project is made due at the hold's
+ * end, in one transaction, and the line is looked at again.
+ *
+ * Look-ups in partial indexes, a few a project: a backlog costs nothing. Power failure: the one
+ * thing written are such due times, which change no fact. Answers: every error; a plan that cannot
+ * be read is ERR_CORRUPT. */
 #include "base/ensure.h"
 #include "store/artifact/delivery_index_internal.h"
 
-#define FAR_MS (INT64_C(2) * 3600 * 1000)
+#define WINDOW 64
+
+const char *delivery_task_name(enum delivery_task t)
+{
+    static const char *const names[] = {[DELIVERY_NOTHING] = "nothing",
+                                        [DELIVERY_BUILD] = "build",
+                                        [DELIVERY_SEND] = "send",
+                                        [DELIVERY_VERIFY] = "verify"};
+
+    ensure(t >= 0);
+    ensure((size_t)t < sizeof names / sizeof *names);
+    return names[t];
+}
 
 static void take(char *out, size_t size, struct slice text)
 {
@@ -24,15 +44,36 @@ static void take(char *out, size_t size, struct slice text)
     out[n] = '\0';
 }
 
+/* One call of delivery_index_next. */
+struct search {
+    struct delivery_index *ix;
+    const struct delivery_ask *ask;
+    int64_t now_ms;
+    struct err *e;
+};
+
+/* A line of work: how its projects and its rows are found. */
+struct line {
+    enum delivery_task task;
+    enum index_statement project, head;
+};
+
+static const struct line line_build = {DELIVERY_BUILD, INDEX_BUILD_PROJECT, INDEX_BUILD_HEAD};
+static const struct line line_small = {DELIVERY_BUILD, INDEX_SMALL_PROJECT, INDEX_SMALL_HEAD};
+static const struct line line_send = {DELIVERY_SEND, INDEX_SEND_PROJECT, INDEX_SEND_HEAD};
+static const struct line line_sent = {DELIVERY_VERIFY, INDEX_SENT_PROJECT, INDEX_SENT_HEAD};
+
+/* ---- projects ---- */
+
 /* The least project after the given one that has rows; "" when there is none. */
-static int project_of(struct delivery_index *ix, enum index_statement which, const char *after,
-                      char out[UPLOAD_PROJECT_MAX + 1], struct err *e)
+static int project_of(const struct search *s, const struct line *line, const char *after,
+                      char out[UPLOAD_PROJECT_MAX + 1])
 {
-    struct sqlite3_stmt *st = ix->st[which];
+    struct sqlite3_stmt *st = s->ix->st[line->project];
     int r;
 
     db_bind_text(st, 1, slice_cstr(after));
-    r = db_step(st, "look for a project with work", e);
+    r = db_step(st, "look for a project with work", s->e);
     out[0] = '\0';
     if (r > 0) {
         take(out, UPLOAD_PROJECT_MAX + 1, db_column(st, 0));
@@ -41,14 +82,18 @@ static int project_of(struct delivery_index *ix, enum index_statement which, con
     return r < 0 ? r : 0;
 }
 
-static int project_after(struct delivery_index *ix, const char *after,
-                         char out[UPLOAD_PROJECT_MAX + 1], struct err *e)
+static int project_after(const struct search *s, const char *after,
+                         char out[UPLOAD_PROJECT_MAX + 1])
 {
     char other[UPLOAD_PROJECT_MAX + 1];
-    int r = project_of(ix, INDEX_BUILD_PROJECT, after, out, e);
+    int r;
 
+    if (s->ask->lane == DELIVERY_LANE_BUILD) {
+        return project_of(s, s->ask->small_only ? &line_small : &line_build, after, out);
+    }
+    r = project_of(s, &line_send, after, out);
     if (r == 0) {
-        r = project_of(ix, INDEX_SEND_PROJECT, after, other, e);
+        r = project_of(s, &line_sent, after, other);
     }
     if (r == 0 && other[0] != '\0' && (out[0] == '\0' || strcmp(other, out) < 0)) {
         memcpy(out, other, sizeof other);
@@ -56,78 +101,173 @@ static int project_after(struct delivery_index *ix, const char *after,
     return r;
 }
 
+/* It has its share of the workers: one is left for others. */
+static bool has_its_share(const struct search *s, const char *project)
+{
+    unsigned n = 0;
+
+    if (s->ask->lane != DELIVERY_LANE_SEND || s->ask->workers < 2) {
+        return false;
+    }
+    for (size_t i = 0; i < DELIVERY_UNDER_WAY_MAX; i++) {
+        const struct index_run *run = &s->ix->run[i];
+        n += run->lane == DELIVERY_LANE_SEND && !run->stuck && run->package_id[0] != '\0' &&
+             strcmp(run->project, project) == 0;
+    }
+    return n + 1 >= s->ask->workers;
+}
+
+/* ---- heads ---- */
+
 struct head {
-    enum delivery_task task; /* NOTHING: no row */
+    enum delivery_task task; /* NOTHING: no row that may go; due_ms: when one may */
     int64_t due_ms;
     char package_id[DELIVERY_PACKAGE_LEN + 1];
     unsigned attempts;
+    int64_t sent_at;
 };
 
-static int head_of(struct delivery_index *ix, enum index_statement which, const char *project,
-                   struct head *out, struct err *e)
+static bool is_due(int64_t due_ms, int64_t now_ms)
 {
-    struct sqlite3_stmt *st = ix->st[which];
+    return due_ms <= now_ms || due_ms > now_ms + INDEX_FAR_MS;
+}
+
+static bool under_way(const struct delivery_index *ix, struct slice package_id)
+{
+    for (size_t i = 0; i < DELIVERY_UNDER_WAY_MAX; i++) {
+        if (slice_eq(package_id, slice_cstr(ix->run[i].package_id))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static const struct index_hold *held_row(const struct search *s, struct sqlite3_stmt *st)
+{
+    return s->ask->lane == DELIVERY_LANE_BUILD
+               ? NULL
+               : index_held(s->ix, db_column(st, 3), db_column(st, 4), db_column(st, 5), s->now_ms);
+}
+
+static void take_head(struct head *out, const struct line *line, struct sqlite3_stmt *st)
+{
+    out->task = line->task;
+    out->due_ms = sqlite3_column_int64(st, 0);
+    take(out->package_id, sizeof out->package_id, db_column(st, 1));
+    out->attempts = (unsigned)sqlite3_column_int64(st, 2);
+    out->sent_at = line->task == DELIVERY_VERIFY ? sqlite3_column_int64(st, 6) : 0;
+}
+
+/* The first row that may go, now or later. *first: the hold of the first WINDOW rows, where there
+ * are so many due ones in a row; else NULL. */
+static int walk(const struct search *s, const struct line *line, const char *project,
+                struct head *out, const struct index_hold **first)
+{
+    struct sqlite3_stmt *st = s->ix->st[line->head];
+    int64_t held_ms = INT64_MAX;
+    unsigned seen = 0;
     int r;
 
+    *first = NULL;
     *out = (struct head){.task = DELIVERY_NOTHING, .due_ms = INT64_MAX};
     db_bind_text(st, 1, slice_cstr(project));
-    r = db_step(st, "look for due work", e);
-    if (r > 0) {
-        out->due_ms = sqlite3_column_int64(st, 0);
-        take(out->package_id, sizeof out->package_id, db_column(st, 1));
-        out->attempts = (unsigned)sqlite3_column_int64(st, 2);
-        out->task = DELIVERY_BUILD;
-        if (which == INDEX_SEND_HEAD) {
-            out->task = slice_eq(db_column(st, 3), SLICE("sent")) ? DELIVERY_VERIFY : DELIVERY_SEND;
+    for (;;) {
+        const struct index_hold *h;
+        r = db_step(st, "look for due work", s->e);
+        if (r <= 0 || seen == WINDOW) {
+            break;
+        }
+        if (under_way(s->ix, db_column(st, 1))) {
+            continue;
+        }
+        h = held_row(s, st);
+        if (h == NULL) {
+            take_head(out, line, st);
+            break;
+        }
+        *first = *first == NULL ? h : *first;
+        held_ms = h->until_ms < held_ms ? h->until_ms : held_ms;
+        seen++;
+        if (sqlite3_column_int64(st, 0) >= h->until_ms) {
+            seen = 0; /* it is behind its hold already: what follows is not due either */
+            *first = NULL;
+            break;
         }
     }
     sqlite3_reset(st);
+    if (seen < WINDOW) {
+        *first = NULL;
+    }
+    if (held_ms < out->due_ms && (out->task == DELIVERY_NOTHING || !is_due(out->due_ms, s->now_ms))) {
+        *out = (struct head){.task = DELIVERY_NOTHING, .due_ms = held_ms};
+    }
     return r < 0 ? r : 0;
 }
 
-void delivery_index_hold(struct delivery_index *ix, const char *project, int64_t until_ms)
+/* Makes all of the project that is held with it due at its end. */
+static int move_behind(const struct search *s, const char *project, const struct index_hold *h)
 {
-    struct index_hold *at = &ix->hold[0];
+    struct sqlite3_stmt *st = s->ix->st[INDEX_BEHIND];
 
-    for (size_t i = 0; i < DELIVERY_HOLDS_MAX; i++) {
-        struct index_hold *h = &ix->hold[i];
-        if (strcmp(h->project, project) == 0) {
-            at = h;
-            break;
-        }
-        at = h->until_ms < at->until_ms ? h : at;
-    }
-    take(at->project, sizeof at->project, slice_cstr(project));
-    at->until_ms = until_ms;
+    db_bind_text(st, 1, slice_cstr(project));
+    db_bind_text(st, 2, slice_cstr(h->sink));
+    db_bind_int(st, 3, h->scope);
+    db_bind_int(st, 4, h->until_ms);
+    db_bind_text(st, 5, slice_cstr(h->key));
+    return index_run(s->ix, INDEX_BEHIND, false, "postpone what is held", s->e);
 }
 
-static int64_t held_until_ms(const struct delivery_index *ix, const char *project)
+static int head_of(const struct search *s, const struct line *line, const char *project,
+                   struct head *out)
 {
-    for (size_t i = 0; i < DELIVERY_HOLDS_MAX; i++) {
-        if (strcmp(ix->hold[i].project, project) == 0) {
-            return ix->hold[i].until_ms;
+    const struct index_hold *h;
+    int r = walk(s, line, project, out, &h);
+
+    for (unsigned i = 0; r == 0 && h != NULL && i < DELIVERY_HOLDS_MAX; i++) {
+        r = move_behind(s, project, h);
+        if (r == 0) {
+            r = walk(s, line, project, out, &h);
         }
-    }
-    return 0;
-}
-
-/* The older of a project's two heads, the delivery where they are of one age. */
-static int head_of_project(struct delivery_index *ix, const char *project, struct head *out,
-                           struct err *e)
-{
-    int64_t held_ms = held_until_ms(ix, project);
-    struct head send;
-    int r = head_of(ix, INDEX_BUILD_HEAD, project, out, e);
-
-    if (r == 0) {
-        r = head_of(ix, INDEX_SEND_HEAD, project, &send, e);
-    }
-    send.due_ms = send.due_ms > held_ms ? send.due_ms : held_ms;
-    if (r == 0 && send.task != DELIVERY_NOTHING && send.due_ms <= out->due_ms) {
-        *out = send;
     }
     return r;
 }
+
+/* Of the two that are due: which. */
+static bool verification_first(const struct delivery_index *ix)
+{
+    return (ix->picks * UINT64_C(0x9e3779b97f4a7c15)) >> 63 != 0;
+}
+
+static int head_of_project(const struct search *s, const char *project, struct head *out)
+{
+    struct head sent;
+    int64_t held_ms;
+    int r;
+
+    if (s->ask->lane == DELIVERY_LANE_BUILD) {
+        return head_of(s, s->ask->small_only ? &line_small : &line_build, project, out);
+    }
+    held_ms = index_held_project_ms(s->ix, project, s->now_ms);
+    if (held_ms != 0) {
+        *out = (struct head){.task = DELIVERY_NOTHING, .due_ms = held_ms};
+        return 0;
+    }
+    r = head_of(s, &line_send, project, out);
+    if (r == 0) {
+        r = head_of(s, &line_sent, project, &sent);
+    }
+    if (r == 0) {
+        bool send_due = out->task != DELIVERY_NOTHING && is_due(out->due_ms, s->now_ms);
+        bool sent_due = sent.task != DELIVERY_NOTHING && is_due(sent.due_ms, s->now_ms);
+        bool choose_sent = send_due && sent_due ? verification_first(s->ix)
+                           : send_due != sent_due ? sent_due
+                                                  : sent.due_ms < out->due_ms;
+        *out = choose_sent ? sent : *out;
+    }
+    return r;
+}
+
+/* ---- loading ---- */
 
 static int load_artifact(struct delivery_index *ix, const char *package_id,
                          struct delivery_artifact *out, struct err *e)
@@ -168,44 +308,61 @@ static int load_plan(struct delivery_index *ix, const char *package_id, struct d
     return r < 0 ? r : 0;
 }
 
-static int load(struct delivery_index *ix, const struct head *h, struct delivery_work *out,
-                struct err *e)
+static void note_run(struct delivery_index *ix, enum delivery_lane lane, const char *project,
+                     const char *package_id)
 {
-    int r = load_artifact(ix, h->package_id, &out->artifact, e);
+    struct index_run *run = NULL;
 
+    for (size_t i = 0; i < DELIVERY_UNDER_WAY_MAX && run == NULL; i++) {
+        run = ix->run[i].package_id[0] == '\0' ? &ix->run[i] : NULL;
+    }
+    ensure(run != NULL);
+    run->lane = lane;
+    run->stuck = false;
+    take(run->project, sizeof run->project, slice_cstr(project));
+    take(run->package_id, sizeof run->package_id, slice_cstr(package_id));
+}
+
+static int give(const struct search *s, const char *project, const struct head *h,
+                struct delivery_work *out)
+{
+    struct delivery_index *ix = s->ix;
+    int r = load_artifact(ix, h->package_id, &out->artifact, s->e);
+
+    if (r == 0 && h->task != DELIVERY_BUILD) {
+        r = load_plan(ix, h->package_id, &out->plan, s->e);
+    }
+    if (r < 0) {
+        return r;
+    }
     out->task = h->task;
     out->due_ms = h->due_ms;
     out->attempts = h->attempts;
-    if (r == 0 && h->task != DELIVERY_BUILD) {
-        r = load_plan(ix, h->package_id, &out->plan, e);
-    }
-    return r;
+    out->sent_at = h->sent_at;
+    ix->picks += s->ask->lane == DELIVERY_LANE_SEND ? 1 : 0;
+    take(ix->after[s->ask->lane], sizeof ix->after[0], slice_cstr(project));
+    note_run(ix, s->ask->lane, project, h->package_id);
+    return 0;
 }
 
-static bool is_due(const struct head *h, int64_t now_ms)
-{
-    return h->task != DELIVERY_NOTHING && (h->due_ms <= now_ms || h->due_ms > now_ms + FAR_MS);
-}
+/* ---- turns ---- */
 
-int delivery_index_next(struct delivery_index *ix, int64_t now_ms,
-                        char after[UPLOAD_PROJECT_MAX + 1], struct delivery_work *out,
-                        struct err *e)
+/* All projects once, after the one that was served last. shares: those that have theirs are left
+ * out; *left_out says that there was one. out->due_ms: when there may be work. */
+static int sweep(const struct search *s, bool shares, bool *left_out, struct delivery_work *out)
 {
-    char project[UPLOAD_PROJECT_MAX + 1];
-    char last[UPLOAD_PROJECT_MAX + 1];
-    struct head head;
+    const char *begin = s->ix->after[s->ask->lane];
+    char project[UPLOAD_PROJECT_MAX + 1], last[UPLOAD_PROJECT_MAX + 1];
     bool around = false;
-    int r;
 
-    out->task = DELIVERY_NOTHING;
-    out->due_ms = INT64_MAX;
-    memcpy(last, after, sizeof last);
+    memcpy(last, begin, sizeof last);
     for (;;) {
-        r = project_after(ix, last, project, e);
+        struct head head;
+        int r = project_after(s, last, project);
         if (r < 0) {
             return r;
         }
-        if (project[0] == '\0' || (around && strcmp(project, after) > 0)) {
+        if (project[0] == '\0' || (around && strcmp(project, begin) > 0)) {
             if (around) {
                 return 0;
             }
@@ -213,15 +370,34 @@ int delivery_index_next(struct delivery_index *ix, int64_t now_ms,
             last[0] = '\0';
             continue;
         }
-        r = head_of_project(ix, project, &head, e);
+        memcpy(last, project, sizeof last);
+        if (shares && has_its_share(s, project)) {
+            *left_out = true;
+            continue;
+        }
+        r = head_of_project(s, project, &head);
         if (r < 0) {
             return r;
         }
-        if (is_due(&head, now_ms)) {
-            memcpy(after, project, sizeof project);
-            return load(ix, &head, out, e);
+        if (head.task != DELIVERY_NOTHING && is_due(head.due_ms, s->now_ms)) {
+            return give(s, project, &head, out);
         }
         out->due_ms = head.due_ms < out->due_ms ? head.due_ms : out->due_ms;
-        memcpy(last, project, sizeof last);
     }
+}
+
+int delivery_index_next(struct delivery_index *ix, int64_t now_ms, const struct delivery_ask *ask,
+                        struct delivery_work *out, struct err *e)
+{
+    struct search s = {.ix = ix, .ask = ask, .now_ms = now_ms, .e = e};
+    bool left_out = false;
+    int r;
+
+    out->task = DELIVERY_NOTHING;
+    out->due_ms = INT64_MAX;
+    r = sweep(&s, true, &left_out, out);
+    if (r == 0 && left_out && out->task == DELIVERY_NOTHING) {
+        r = sweep(&s, false, &left_out, out);
+    }
+    return r;
 }

@@ -5,6 +5,8 @@
  *   package_members  which artifacts are in it, and where
  *   deliveries       a sealed package at a sink; delivery.h has the states
  *   skipped          names in receipts/ that were left out, so that each is logged once
+ *   running, holds   what is under way and what is held back, for whoever looks: replaced about once
+ *                    a second, without a sync, and empty at the start of the process
  *
  * All are STRICT and none is the only place of anything: the head comment of delivery_index.c says
  * where each fact comes back from.
@@ -50,6 +52,35 @@ static const char version_1[] =
     "CREATE TABLE skipped(name TEXT PRIMARY KEY, reason TEXT NOT NULL,"
     " seen_at INTEGER NOT NULL) STRICT, WITHOUT ROWID;";
 
+#define NUMBER_TEXT(n)  #n
+#define NUMBER_OF(name) NUMBER_TEXT(name)
+
+/* identifier and keys (the path of the credentials) are the plan's, for holds; attempt_at is when
+ * the last sending began; late: it was sent and has not been seen there for too long. */
+static const char version_2[] =
+    "ALTER TABLE deliveries ADD COLUMN identifier TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE deliveries ADD COLUMN keys TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE deliveries ADD COLUMN attempt_at INTEGER;"
+    "ALTER TABLE deliveries ADD COLUMN late INTEGER NOT NULL DEFAULT 0;"
+    "UPDATE deliveries SET identifier = ifnull((SELECT iif(json_valid(plan),"
+    " json_extract(plan, '$.identifier'), '') FROM packages p"
+    " WHERE p.package_id = deliveries.package_id), '');"
+    "DROP INDEX deliveries_due;"
+    "CREATE INDEX deliveries_due ON deliveries(project, next_attempt_ms, package_id, sink)"
+    " WHERE state IN ('pending', 'retry_wait');"
+    "CREATE INDEX deliveries_sent ON deliveries(project, next_attempt_ms, package_id, sink)"
+    " WHERE state = 'sent';"
+    "CREATE INDEX packages_due_small ON packages(project, next_build_ms, package_id)"
+    " WHERE state = 'building' AND size_bytes <= " NUMBER_OF(DELIVERY_SMALL_BYTES) ";"
+    "CREATE TABLE running(package_id TEXT PRIMARY KEY, project TEXT NOT NULL, task TEXT NOT NULL,"
+    " sink TEXT NOT NULL, identifier TEXT NOT NULL, begun_at INTEGER NOT NULL,"
+    " bytes INTEGER NOT NULL, size_bytes INTEGER NOT NULL, bytes_per_s INTEGER NOT NULL,"
+    " file TEXT NOT NULL, stuck INTEGER NOT NULL, updated_at INTEGER NOT NULL)"
+    " STRICT, WITHOUT ROWID;"
+    "CREATE TABLE holds(scope TEXT NOT NULL, sink TEXT NOT NULL, key TEXT NOT NULL,"
+    " until_ms INTEGER NOT NULL, text TEXT NOT NULL, PRIMARY KEY(scope, sink, key))"
+    " STRICT, WITHOUT ROWID;";
+
 int delivery_schema_check(struct sqlite3 *db, int64_t *version, struct err *e)
 {
     int64_t application, tables;
@@ -90,7 +121,10 @@ int delivery_schema_forward(struct sqlite3 *db, int64_t version, struct err *e)
     if (r < 0) {
         return r;
     }
-    r = db_exec(db, version_1, e);
+    r = version == 0 ? db_exec(db, version_1, e) : 0;
+    if (r == 0) {
+        r = db_exec(db, version_2, e);
+    }
     if (r == 0) {
         sqlite3_snprintf((int)sizeof set, set, "PRAGMA application_id=%d; PRAGMA user_version=%d",
                          DELIVERY_APPLICATION_ID, DELIVERY_SCHEMA);

@@ -5,8 +5,10 @@
 #include "base/err.h"
 #include "store/db.h"
 
-#define DELIVERY_SCHEMA         1
+#define DELIVERY_SCHEMA         2
 #define DELIVERY_APPLICATION_ID 1413760069 /* "TDLE" */
+/* A build of at most so many bytes need not wait for the end of a longer one. Part of an index. */
+#define DELIVERY_SMALL_BYTES 268435456
 
 /* *version: 0 for a database without tables. ERR_UNSUPPORTED: newer, or another program's. */
 int delivery_schema_check(struct sqlite3 *db, int64_t *version, struct err *e) MUST_CHECK;
