@@ -128,6 +128,8 @@ void manage_status(void *ctx, struct http_request *req);
 void manage_seal(void *ctx, struct http_request *req);
 void manage_seal_show(void *ctx, struct http_request *req);
 void manage_artifact_show(void *ctx, struct http_request *req);
+void manage_artifact_retry_head(void *ctx, struct http_request *req);
+void manage_artifact_retry(void *ctx, struct http_request *req);
 void manage_sinks_show(void *ctx, struct http_request *req);
 void manage_sinks_head(void *ctx, struct http_request *req);
 void manage_sinks_pause(void *ctx, struct http_request *req);

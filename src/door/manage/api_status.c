@@ -304,10 +304,13 @@ static void put_engine(struct buf *b, const struct manage *m)
     buf_put_char(b, '}');
 }
 
+#define ACTIVITY_BYTES 65536u
+
 struct instance {
     struct manage *m;
     bool read; /* the counts are there; else e says why not */
     struct delivery_counts counts;
+    struct buf activity; /* '{' and the members; in the arena, so it has a limit */
     struct err e;
 };
 
@@ -324,7 +327,14 @@ static void put_delivery_counts(struct buf *b, const struct instance *i)
     for (int s = 0; s < DELIVERY_STATE_COUNT; s++) {
         manage_put_number(b, delivery_state_name((enum delivery_state)s), i->counts.by_state[s]);
     }
+    manage_put_number(b, "late", i->counts.late);
     manage_put_text(b, "error", slice_cstr(i->counts.error));
+    if (i->activity.failed) {
+        manage_put_text(b, "activity_error", SLICE("too much is running to be told here"));
+    } else {
+        buf_put_char(b, ',');
+        buf_put(b, i->activity.ptr + 1, i->activity.len - 1);
+    }
     buf_put_char(b, '}');
 }
 
@@ -413,7 +423,9 @@ static void status_work(void *ctx)
 {
     struct instance *i = ctx;
 
-    i->read = delivery_counts_read(i->m->data, &i->counts, &i->e) == 0;
+    buf_put_char(&i->activity, '{');
+    i->read = delivery_counts_read(i->m->data, &i->counts, &i->e) == 0 &&
+              delivery_activity_put(i->m->data, &i->activity, &i->e) == 0;
 }
 
 /* Under load the rest of it is told all the same: it is asked for then. */
@@ -422,7 +434,12 @@ void manage_status(void *ctx, struct http_request *req)
     struct manage *m = ctx;
     struct instance *i = arena_calloc(http_arena(req), 1, sizeof *i);
 
-    if (i == NULL) {
+    if (i != NULL) {
+        i->activity = (struct buf){.ptr = arena_alloc(http_arena(req), ACTIVITY_BYTES),
+                                   .cap = ACTIVITY_BYTES,
+                                   .limit = ACTIVITY_BYTES};
+    }
+    if (i == NULL || i->activity.ptr == NULL) {
         manage_overloaded(req, "no memory for the request");
         return;
     }

@@ -86,6 +86,8 @@ static void metrics(void *ctx, struct http_request *req)
 /* X(path, method, largest body, on_head, on_request) */
 #define API_ROUTES(X)                                                                         \
     X("/api/v1/status", HTTP_GET, 0, manage_status_head, manage_status)                       \
+    X("/api/v1/artifacts/*/retry", HTTP_POST, MANAGE_BODY_MAX, manage_artifact_retry_head,    \
+      manage_artifact_retry)                                                                  \
     X(P, HTTP_GET, 0, manage_projects_head, manage_projects_list)                             \
     X(P, HTTP_POST, MANAGE_BODY_MAX, manage_projects_create_head, manage_projects_create)     \
     X(P "/*", HTTP_GET, 0, manage_project_head, manage_project_show)                          \

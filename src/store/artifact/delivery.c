@@ -8,9 +8,11 @@
 #include "store/artifact/delivery.h"
 
 #include "base/ensure.h"
+#include "base/timefmt.h"
 #include "store/artifact/delivery_plan.h"
 #include "store/artifact/delivery_reader.h"
 #include "store/artifact/delivery_schema.h"
+#include "json/write.h"
 
 const char *delivery_state_name(enum delivery_state s)
 {
@@ -36,18 +38,19 @@ static int state_of(struct slice name, enum delivery_state *out, struct err *e)
     return err_set(e, ERR_CORRUPT, "%s has a delivery in an unknown state", DELIVERY_FILE);
 }
 
-/* Opens it with a transaction; *db is NULL when there is nothing to read yet. */
-static int begin(const char *data, struct sqlite3 **db, struct err *e)
+/* Opens it with a transaction; *db is NULL when there is nothing to read yet. What only a newer
+ * schema has is read only when the owner has brought the file forward. */
+static int begin(const char *data, struct sqlite3 **db, int64_t *version, struct err *e)
 {
-    int64_t version = 0;
     int r = delivery_reader_open(data, DELIVERY_FILE, db, e);
 
+    *version = 0;
     if (r == 0 && *db != NULL) {
         r = db_exec(*db, "BEGIN", e);
         if (r == 0) {
-            r = delivery_schema_check(*db, &version, e);
+            r = delivery_schema_check(*db, version, e);
         }
-        if (r < 0 || version == 0) {
+        if (r < 0 || *version == 0) {
             sqlite3_close(*db);
             *db = NULL;
         }
@@ -175,10 +178,11 @@ int delivery_view_read(const char *data, struct slice object_id, struct delivery
                        struct err *e)
 {
     struct sqlite3 *db = NULL;
+    int64_t version;
     int r;
 
     memset(out, 0, sizeof *out);
-    r = begin(data, &db, e);
+    r = begin(data, &db, &version, e);
     if (r == 0 && db != NULL) {
         r = view(db, object_id, out, e);
     }
@@ -236,11 +240,11 @@ static int first_error(struct sqlite3 *db, struct delivery_counts *out, struct e
 int delivery_counts_read(const char *data, struct delivery_counts *out, struct err *e)
 {
     struct sqlite3 *db = NULL;
-    int64_t artifacts = 0;
+    int64_t version, artifacts = 0, late = 0;
     int r;
 
     memset(out, 0, sizeof *out);
-    r = begin(data, &db, e);
+    r = begin(data, &db, &version, e);
     if (r == 0 && db != NULL) {
         r = db_number(db, "SELECT count(*) FROM artifacts", 0, &artifacts, e);
         if (r == 0) {
@@ -249,8 +253,112 @@ int delivery_counts_read(const char *data, struct delivery_counts *out, struct e
         if (r == 0) {
             r = first_error(db, out, e);
         }
+        if (r == 0 && version >= 2) {
+            r = db_number(db, "SELECT count(*) FROM deliveries WHERE state = 'sent' AND late <> 0",
+                          0, &late, e);
+        }
         out->known = r == 0;
         out->artifacts = (uint64_t)artifacts;
+        out->late = (uint64_t)late;
+    }
+    sqlite3_close(db);
+    return r;
+}
+
+/* ---- what is running and held ---- */
+
+static void put_text(struct buf *b, const char *name, struct sqlite3_stmt *st, int column)
+{
+    json_put_name(b, name);
+    json_put_string(b, db_column(st, column));
+}
+
+static void put_number(struct buf *b, const char *name, struct sqlite3_stmt *st, int column)
+{
+    json_put_name(b, name);
+    buf_put_i64(b, sqlite3_column_int64(st, column));
+}
+
+static void put_time(struct buf *b, const char *name, int64_t ms)
+{
+    char text[TIMEFMT_MS_LEN + 1];
+
+    timefmt_ms(text, ms > 0 && (uint64_t)ms < TIMEFMT_MS_END ? (uint64_t)ms : 0);
+    json_put_name(b, name);
+    buf_printf(b, "\"%s\"", text);
+}
+
+static void put_running(struct buf *b, struct sqlite3_stmt *st)
+{
+    put_text(b, "package_id", st, 0);
+    put_text(b, "project", st, 1);
+    put_text(b, "task", st, 2);
+    put_text(b, "sink", st, 3);
+    put_text(b, "identifier", st, 4);
+    put_time(b, "begun_at", sqlite3_column_int64(st, 5) * 1000);
+    put_number(b, "bytes", st, 6);
+    put_number(b, "size_bytes", st, 7);
+    put_number(b, "bytes_per_s", st, 8);
+    put_text(b, "file", st, 9);
+    json_put_name(b, "stuck");
+    buf_put_cstr(b, sqlite3_column_int64(st, 10) != 0 ? "true" : "false");
+    put_time(b, "updated_at", sqlite3_column_int64(st, 11) * 1000);
+}
+
+static void put_hold(struct buf *b, struct sqlite3_stmt *st)
+{
+    put_text(b, "scope", st, 0);
+    put_text(b, "sink", st, 1);
+    put_text(b, "key", st, 2);
+    put_time(b, "until", sqlite3_column_int64(st, 3));
+    put_text(b, "text", st, 4);
+}
+
+/* An array of what the statement gives; db NULL: an empty one. */
+static int put_rows(struct sqlite3 *db, const char *name, const char *sql,
+                    void (*put)(struct buf *b, struct sqlite3_stmt *st), struct buf *b,
+                    struct err *e)
+{
+    struct sqlite3_stmt *st = NULL;
+    bool first = true;
+    int r = db == NULL ? 0 : db_prepare(db, sql, &st, e);
+
+    json_put_name(b, name);
+    buf_put_char(b, '[');
+    if (r == 0 && db != NULL) {
+        r = db_step(st, "read what is running", e);
+    }
+    while (r > 0) {
+        buf_put_cstr(b, first ? "{" : ",{");
+        first = false;
+        put(b, st);
+        buf_put_char(b, '}');
+        r = db_step(st, "read what is running", e);
+    }
+    buf_put_char(b, ']');
+    sqlite3_finalize(st);
+    return r;
+}
+
+int delivery_activity_put(const char *data, struct buf *b, struct err *e)
+{
+    struct sqlite3 *db = NULL;
+    int64_t version;
+    int r = begin(data, &db, &version, e);
+    struct sqlite3 *told = version >= 2 ? db : NULL;
+
+    if (r == 0) {
+        r = put_rows(told, "running",
+                     "SELECT package_id, project, task, sink, identifier, begun_at, bytes,"
+                     " size_bytes, bytes_per_s, file, stuck, updated_at FROM running"
+                     " ORDER BY begun_at, package_id",
+                     put_running, b, e);
+    }
+    if (r == 0) {
+        r = put_rows(told, "holds",
+                     "SELECT scope, sink, key, until_ms, text FROM holds"
+                     " ORDER BY until_ms, scope, sink, key",
+                     put_hold, b, e);
     }
     sqlite3_close(db);
     return r;

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/slice.h"
 #include "store/artifact/settings.h"
@@ -70,10 +71,14 @@ struct delivery_counts {
     bool known; /* there is a database */
     uint64_t artifacts;
     uint64_t by_state[DELIVERY_STATE_COUNT]; /* packages not yet sealed count as pending */
+    uint64_t late;                           /* of SENT: should have been seen there long ago */
     char error[DELIVERY_ERROR_MAX];          /* of the oldest that waits for a retry; "" */
 };
 /* As above, for status. */
 int delivery_counts_read(const char *data, struct delivery_counts *out, struct err *e) MUST_CHECK;
+/* Appends `"running":[...],"holds":[...]` as the deliverer last told it, about a second ago while it
+ * is at work: both empty where nothing is known. As above. b->failed: no memory. */
+int delivery_activity_put(const char *data, struct buf *b, struct err *e) MUST_CHECK;
 
 /* Any process: reads it from DATA/tallyman.sqlite. ERR_NOT_FOUND: no such project, or it takes no
  * artifacts. */

@@ -23,7 +23,7 @@
 #include "tests/lib/faults.h"
 
 #define SIZE    ((1u << 20) + 4321)
-#define SKIP_MS 20
+#define SKIP_MS 5
 #define IDLE_MS 1500 /* while anything runs, no wait is longer */
 
 static char dir[64], data[80], place[80];
