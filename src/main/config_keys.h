@@ -124,7 +124,7 @@
     X(TRUSTED_PROXIES, trusted_proxies, TEXT, "", 0, 1000, "trusted-proxies",                      \
       "TALLYMAN_TRUSTED_PROXIES",                                                                  \
       "addresses whose Forwarded headers make Location, as in 127.0.0.1, 10.0.0.0/8")              \
-    X(DELIVERY_CONCURRENCY, delivery_concurrency, UINT, "2", 0, 64, "delivery-concurrency",         \
+    X(DELIVERY_CONCURRENCY, delivery_concurrency, UINT, "2", 0, 64, "delivery-concurrency",        \
       "TALLYMAN_DELIVERY_CONCURRENCY", "files that are delivered at a time; 0: none are")          \
     X(DELIVERY_UNSEEN_MS, delivery_unseen_ms, MS, "10080min", 1000, UINT64_C(31536000000),         \
       "delivery-unseen-ms", "TALLYMAN_DELIVERY_UNSEEN_MS",                                         \

@@ -14,7 +14,7 @@
 #include "base/err.h"
 #include "sink/artifact.h"
 
-#define DELIVER_BACKOFF_MS      60000u    /* after the first failure; doubled with each further one */
+#define DELIVER_BACKOFF_MS      60000u /* after the first failure; doubled with each further one */
 #define DELIVER_BACKOFF_MS_MAX  3600000u  /* at most */
 #define DELIVER_WAIT_MS_MAX     21600000u /* that an adapter may ask for */
 #define DELIVER_NICE            10
@@ -43,8 +43,7 @@ struct deliver_options {
  * Other errors are of the data directory or of delivery.sqlite; a new start takes up everything.
  * *left_behind: a thread did not come back within the grace time. The process must then end by
  * _exit: the thread uses what was not freed. */
-int deliver_run(const struct deliver_options *options, bool *left_behind,
-                struct err *e) MUST_CHECK;
+int deliver_run(const struct deliver_options *options, bool *left_behind, struct err *e) MUST_CHECK;
 
 /* When the next scan of receipts/ is due, on the monotonic clock: as planned, but never so soon
  * that scans take up the time. */

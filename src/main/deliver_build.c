@@ -229,7 +229,8 @@ static void remove_temps(struct deliver_slot *s)
     }
 }
 
-static int put_sidecars(struct deliver_slot *s, struct slice manifest, struct slice plan, struct err *e)
+static int put_sidecars(struct deliver_slot *s, struct slice manifest, struct slice plan,
+                        struct err *e)
 {
     int r = write_temp(s, DELIVERY_MANIFEST_TAIL, manifest, e);
 

@@ -45,7 +45,7 @@ struct deliver_slot {
     bool go, quit;
     /* Monotonic: of the work and of this step of it, and the end of its time. */
     uint64_t first_ns, begun_ns, give_up_ns;
-    int64_t begun_at;              /* Unix seconds */
+    int64_t begun_at; /* Unix seconds */
     uint64_t shown_bytes, shown_ns, bytes_per_s;
     /* What the thread tells. */
     atomic_bool finished;
@@ -113,8 +113,8 @@ int deliver_between(struct deliver *d, struct err *e) MUST_CHECK;
 int deliver_finish(struct deliver *d, bool index_ok, bool *left_behind, struct err *e) MUST_CHECK;
 
 /* deliver_slot.c */
-/* One for a new piece of work, not used yet; NULL: the lane is full, or there is no memory or thread
- * to be had. */
+/* One for a new piece of work, not used yet; NULL: the lane is full, or no memory or thread can be
+ * had. */
 struct deliver_slot *deliver_slot_free(struct deliver *d, enum delivery_lane lane);
 /* Lets the thread of a slot begin with the work that is set. */
 void deliver_slot_start(struct deliver_slot *s);

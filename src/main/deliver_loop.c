@@ -164,16 +164,14 @@ static int new_work_of(struct deliver *d, enum delivery_lane lane, struct err *e
     struct deliver_slot *s = deliver_slot_free(d, lane);
 
     while (s != NULL && !deliver_stopping(d)) {
-        struct delivery_ask ask = {.lane = lane,
-                                   .small_only = large_build(d),
-                                   .workers = d->options->concurrency};
+        struct delivery_ask ask = {
+            .lane = lane, .small_only = large_build(d), .workers = d->options->concurrency};
         int r = delivery_index_next(d->index, deliver_now_ms(), &ask, &s->work, e);
         if (r < 0) {
             return r;
         }
         if (s->work.task == DELIVERY_NOTHING) {
-            d->work_due_ms =
-                s->work.due_ms < d->work_due_ms ? s->work.due_ms : d->work_due_ms;
+            d->work_due_ms = s->work.due_ms < d->work_due_ms ? s->work.due_ms : d->work_due_ms;
             return 0;
         }
         r = begin(s, e);

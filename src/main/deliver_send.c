@@ -51,7 +51,6 @@ static void job_begin(struct deliver_slot *s)
                                    .identifier = p->identifier,
                                    .metadata = slice_cstr(p->metadata),
                                    .credentials_file = p->to.credentials_file,
-                                   .endpoints = &d->options->endpoints,
                                    .endpoints = &s->d->options->endpoints,
                                    .file = s->file,
                                    .file_count = DELIVERY_FILES_MAX,

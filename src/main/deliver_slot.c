@@ -211,9 +211,8 @@ static void look_stuck(struct deliver *d, struct deliver_slot *s, uint64_t now_n
     uint64_t alive_ns = atomic_load(&s->alive_ns);
     uint64_t silent_ns = now_ns > alive_ns ? now_ns - alive_ns : 0;
 
-    if (s->lane != DELIVERY_LANE_SEND || s->stuck ||
-        silent_ns < d->options->stuck_ms * NS_PER_MS || stuck(d) >= DELIVER_STUCK_MAX ||
-        atomic_load(&s->finished)) {
+    if (s->lane != DELIVERY_LANE_SEND || s->stuck || silent_ns < d->options->stuck_ms * NS_PER_MS ||
+        stuck(d) >= DELIVER_STUCK_MAX || atomic_load(&s->finished)) {
         return;
     }
     s->stuck = true;
@@ -289,7 +288,8 @@ static int show(struct deliver *d, uint64_t now_ns, struct err *e)
     }
     r = delivery_index_show(d->index, running, n, deliver_now_ms() / 1000, &usable, &why);
     d->news = r < 0;
-    if (r < 0 && usable && (d->show_warned_ns == 0 || now_ns - d->show_warned_ns >= WARN_EVERY_NS)) {
+    if (r < 0 && usable &&
+        (d->show_warned_ns == 0 || now_ns - d->show_warned_ns >= WARN_EVERY_NS)) {
         d->show_warned_ns = now_ns;
         log_line(LOG_WARN, "deliver", "what is running cannot be told: %s", why.text);
     }

@@ -76,8 +76,8 @@ struct delivery_counts {
 };
 /* As above, for status. */
 int delivery_counts_read(const char *data, struct delivery_counts *out, struct err *e) MUST_CHECK;
-/* Appends `"running":[...],"holds":[...]` as the deliverer last told it, about a second ago while it
- * is at work: both empty where nothing is known. As above. b->failed: no memory. */
+/* Appends `"running":[...],"holds":[...]` as the deliverer last told it, about a second ago while
+ * it is at work: both empty where nothing is known. As above. b->failed: no memory. */
 int delivery_activity_put(const char *data, struct buf *b, struct err *e) MUST_CHECK;
 
 /* Any process: reads it from DATA/tallyman.sqlite. ERR_NOT_FOUND: no such project, or it takes no

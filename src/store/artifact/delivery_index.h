@@ -79,10 +79,10 @@ void delivery_index_stuck(struct delivery_index *ix, const char *package_id);
  * memory only, DELIVERY_HOLDS_MAX of them; without room the one that ends first is forgotten. */
 #define DELIVERY_HOLDS_MAX 64
 /* X(symbol, name in status) */
-#define DELIVERY_SCOPES(X)  \
-    X(ITEM, "item")         \
-    X(PROJECT, "project")   \
-    X(KEYS, "credentials")  \
+#define DELIVERY_SCOPES(X) \
+    X(ITEM, "item")        \
+    X(PROJECT, "project")  \
+    X(KEYS, "credentials") \
     X(FAR_END, "far_end")
 enum delivery_scope {
 #define X(sym, name) DELIVERY_SCOPE_##sym,

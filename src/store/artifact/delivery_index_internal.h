@@ -8,97 +8,98 @@
 #include "store/db.h"
 
 #define INDEX_DUE "state IN ('pending', 'retry_wait')"
-#define INDEX_SMALL                                  \
-    "packages INDEXED BY packages_due_small"         \
+#define INDEX_SMALL                          \
+    "packages INDEXED BY packages_due_small" \
     " WHERE state = 'building' AND size_bytes <= " INDEX_TEXT_OF(DELIVERY_SMALL_BYTES)
 #define INDEX_TEXT(n)       #n
 #define INDEX_TEXT_OF(name) INDEX_TEXT(name)
-#define INDEX_HEAD "SELECT next_attempt_ms, package_id, attempts, sink, identifier, keys,"          \
+#define INDEX_HEAD                                                          \
+    "SELECT next_attempt_ms, package_id, attempts, sink, identifier, keys," \
     " ifnull(sent_at, 0) FROM deliveries"
 
 /* X(symbol, text). Parameters: ?1 package, object or name, ?2 sink, ?3 now, ?4 due, ?5 text, ?6 way
  * out; others where the text says so. Those that find work name their partial index: left to
  * itself SQLite takes the index on the state, and reads and sorts the whole backlog each time. */
-#define INDEX_STATEMENTS(X)                                                                      \
-    X(BEGIN, "BEGIN IMMEDIATE")                                                                  \
-    X(COMMIT, "COMMIT")                                                                          \
-    X(ROLLBACK, "ROLLBACK")                                                                      \
-    X(HAS, "SELECT 1 FROM artifacts WHERE object_id = ?1")                                       \
-    X(ADD_ARTIFACT, "INSERT INTO artifacts(object_id, project, filename, checksum, size_bytes,"  \
-                    " accepted_at) VALUES(?1, ?2, ?3, ?4, ?5, ?6)")                              \
-    X(ADD_PACKAGE, "INSERT INTO packages(package_id, project, packager, state, member_count,"    \
-                   " size_bytes, next_build_ms, created_at, updated_at)"                         \
-                   " VALUES(?1, ?2, 'identity', 'building', 1, ?5, ?4, ?3, ?3)")                 \
-    X(ADD_MEMBER, "INSERT INTO package_members(package_id, ordinal, object_id, offset_bytes,"    \
-                  " size_bytes, checksum) VALUES(?1, 1, ?2, 0, ?3, ?4)")                         \
-    X(SKIP, "INSERT INTO skipped(name, reason, seen_at) VALUES(?1, ?5, ?3)"                      \
-            " ON CONFLICT DO NOTHING")                                                           \
-    X(SKIP_NO_MORE, "DELETE FROM skipped WHERE name = ?1")                                       \
-    X(BUILD_PROJECT, "SELECT project FROM packages INDEXED BY packages_due"                      \
-                     " WHERE state = 'building' AND project > ?1 ORDER BY project LIMIT 1")      \
-    X(SMALL_PROJECT, "SELECT project FROM " INDEX_SMALL                                          \
-                     " AND project > ?1 ORDER BY project LIMIT 1")                               \
-    X(SEND_PROJECT, "SELECT project FROM deliveries INDEXED BY deliveries_due"                   \
-                    " WHERE " INDEX_DUE " AND project > ?1 ORDER BY project LIMIT 1")            \
-    X(SENT_PROJECT, "SELECT project FROM deliveries INDEXED BY deliveries_sent"                  \
-                    " WHERE state = 'sent' AND project > ?1 ORDER BY project LIMIT 1")           \
-    X(BUILD_HEAD, "SELECT next_build_ms, package_id, build_attempts FROM packages"               \
-                  " INDEXED BY packages_due WHERE state = 'building' AND project = ?1"           \
-                  " ORDER BY next_build_ms, package_id")                                         \
-    X(SMALL_HEAD, "SELECT next_build_ms, package_id, build_attempts FROM " INDEX_SMALL           \
-                  " AND project = ?1 ORDER BY next_build_ms, package_id")                        \
-    X(SEND_HEAD, INDEX_HEAD " INDEXED BY deliveries_due WHERE " INDEX_DUE                        \
-                 " AND project = ?1 ORDER BY next_attempt_ms, package_id")                       \
-    X(SENT_HEAD, INDEX_HEAD " INDEXED BY deliveries_sent WHERE state = 'sent'"                   \
-                 " AND project = ?1 ORDER BY next_attempt_ms, package_id")                       \
-    X(BEHIND, "UPDATE deliveries SET next_attempt_ms = ?4 WHERE project = ?1 AND sink = ?2"      \
-              " AND state IN ('pending', 'retry_wait', 'sent') AND next_attempt_ms < ?4"         \
-              " AND CASE ?3 WHEN 0 THEN identifier = ?5 WHEN 2 THEN keys = ?5 ELSE 1 END")       \
-    X(ASKED, "SELECT p.package_id, p.state, d.state, p.plan FROM package_members m"              \
-             " JOIN packages p ON p.package_id = m.package_id"                                   \
-             " LEFT JOIN deliveries d ON d.package_id = p.package_id"                            \
-             " WHERE m.object_id = ?1 LIMIT 1")                                                  \
-    X(ASK_BUILD, "UPDATE packages SET state = 'building', next_build_ms = ?4, way_out = '',"     \
-                 " updated_at = ?3 WHERE package_id = ?1 AND state IN ('building', 'blocked')")  \
-    X(ASK_SEND, "UPDATE deliveries SET next_attempt_ms = ?4, way_out = '', updated_at = ?3,"     \
-                " state = iif(state = 'parked', 'retry_wait', state) WHERE package_id = ?1"      \
-                " AND state IN ('pending', 'retry_wait', 'sent', 'parked')")                     \
-    X(LATE, "SELECT count(*) FROM deliveries WHERE state = 'sent' AND late <> 0")                \
-    X(RUNNING, "INSERT INTO running(package_id, project, task, sink, identifier, begun_at,"      \
-               " bytes, size_bytes, bytes_per_s, file, stuck, updated_at)"                       \
-               " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)")                     \
-    X(HELD, "INSERT INTO holds(scope, sink, key, until_ms, text) VALUES(?1, ?2, ?3, ?4, ?5)")    \
-    X(ARTIFACT, "SELECT a.object_id, a.project, a.filename, a.checksum, a.size_bytes,"           \
-                " a.accepted_at FROM package_members m JOIN artifacts a"                         \
-                " ON a.object_id = m.object_id WHERE m.package_id = ?1 AND m.ordinal = 1")       \
-    X(PLAN, "SELECT plan FROM packages WHERE package_id = ?1 AND state = 'sealed'")              \
-    X(SEAL, "UPDATE packages SET state = 'sealed', plan = ?5, sealed_at = ?3, updated_at = ?3,"  \
-            " build_error = '', way_out = '' WHERE package_id = ?1 AND state = 'building'")      \
-    X(SEAL_SEND, "INSERT INTO deliveries(package_id, sink, project, state, next_attempt_ms,"     \
-                 " updated_at, identifier, keys) SELECT package_id, ?2, project, 'pending', ?4," \
-                 " ?3, ?5, ?6 FROM packages WHERE package_id = ?1")                              \
-    X(BUILD_RETRY, "UPDATE packages SET build_attempts = build_attempts + 1, updated_at = ?3,"   \
-                   " next_build_ms = ?4, build_error = ?5"                                       \
-                   " WHERE package_id = ?1 AND state = 'building'")                              \
-    X(BUILD_PARK, "UPDATE packages SET state = 'blocked', build_attempts = build_attempts + 1,"  \
-                  " updated_at = ?3, build_error = ?5, way_out = ?6"                             \
-                  " WHERE package_id = ?1 AND state = 'building'")                               \
+#define INDEX_STATEMENTS(X)                                                                       \
+    X(BEGIN, "BEGIN IMMEDIATE")                                                                   \
+    X(COMMIT, "COMMIT")                                                                           \
+    X(ROLLBACK, "ROLLBACK")                                                                       \
+    X(HAS, "SELECT 1 FROM artifacts WHERE object_id = ?1")                                        \
+    X(ADD_ARTIFACT, "INSERT INTO artifacts(object_id, project, filename, checksum, size_bytes,"   \
+                    " accepted_at) VALUES(?1, ?2, ?3, ?4, ?5, ?6)")                               \
+    X(ADD_PACKAGE, "INSERT INTO packages(package_id, project, packager, state, member_count,"     \
+                   " size_bytes, next_build_ms, created_at, updated_at)"                          \
+                   " VALUES(?1, ?2, 'identity', 'building', 1, ?5, ?4, ?3, ?3)")                  \
+    X(ADD_MEMBER, "INSERT INTO package_members(package_id, ordinal, object_id, offset_bytes,"     \
+                  " size_bytes, checksum) VALUES(?1, 1, ?2, 0, ?3, ?4)")                          \
+    X(SKIP, "INSERT INTO skipped(name, reason, seen_at) VALUES(?1, ?5, ?3)"                       \
+            " ON CONFLICT DO NOTHING")                                                            \
+    X(SKIP_NO_MORE, "DELETE FROM skipped WHERE name = ?1")                                        \
+    X(BUILD_PROJECT, "SELECT project FROM packages INDEXED BY packages_due"                       \
+                     " WHERE state = 'building' AND project > ?1 ORDER BY project LIMIT 1")       \
+    X(SMALL_PROJECT,                                                                              \
+      "SELECT project FROM " INDEX_SMALL " AND project > ?1 ORDER BY project LIMIT 1")            \
+    X(SEND_PROJECT, "SELECT project FROM deliveries INDEXED BY deliveries_due"                    \
+                    " WHERE " INDEX_DUE " AND project > ?1 ORDER BY project LIMIT 1")             \
+    X(SENT_PROJECT, "SELECT project FROM deliveries INDEXED BY deliveries_sent"                   \
+                    " WHERE state = 'sent' AND project > ?1 ORDER BY project LIMIT 1")            \
+    X(BUILD_HEAD, "SELECT next_build_ms, package_id, build_attempts FROM packages"                \
+                  " INDEXED BY packages_due WHERE state = 'building' AND project = ?1"            \
+                  " ORDER BY next_build_ms, package_id")                                          \
+    X(SMALL_HEAD, "SELECT next_build_ms, package_id, build_attempts FROM " INDEX_SMALL            \
+                  " AND project = ?1 ORDER BY next_build_ms, package_id")                         \
+    X(SEND_HEAD, INDEX_HEAD " INDEXED BY deliveries_due WHERE " INDEX_DUE                         \
+                            " AND project = ?1 ORDER BY next_attempt_ms, package_id")             \
+    X(SENT_HEAD, INDEX_HEAD " INDEXED BY deliveries_sent WHERE state = 'sent'"                    \
+                            " AND project = ?1 ORDER BY next_attempt_ms, package_id")             \
+    X(BEHIND, "UPDATE deliveries SET next_attempt_ms = ?4 WHERE project = ?1 AND sink = ?2"       \
+              " AND state IN ('pending', 'retry_wait', 'sent') AND next_attempt_ms < ?4"          \
+              " AND CASE ?3 WHEN 0 THEN identifier = ?5 WHEN 2 THEN keys = ?5 ELSE 1 END")        \
+    X(ASKED, "SELECT p.package_id, p.state, d.state, p.plan FROM package_members m"               \
+             " JOIN packages p ON p.package_id = m.package_id"                                    \
+             " LEFT JOIN deliveries d ON d.package_id = p.package_id"                             \
+             " WHERE m.object_id = ?1 LIMIT 1")                                                   \
+    X(ASK_BUILD, "UPDATE packages SET state = 'building', next_build_ms = ?4, way_out = '',"      \
+                 " updated_at = ?3 WHERE package_id = ?1 AND state IN ('building', 'blocked')")   \
+    X(ASK_SEND, "UPDATE deliveries SET next_attempt_ms = ?4, way_out = '', updated_at = ?3,"      \
+                " state = iif(state = 'parked', 'retry_wait', state) WHERE package_id = ?1"       \
+                " AND state IN ('pending', 'retry_wait', 'sent', 'parked')")                      \
+    X(LATE, "SELECT count(*) FROM deliveries WHERE state = 'sent' AND late <> 0")                 \
+    X(RUNNING, "INSERT INTO running(package_id, project, task, sink, identifier, begun_at,"       \
+               " bytes, size_bytes, bytes_per_s, file, stuck, updated_at)"                        \
+               " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)")                      \
+    X(HELD, "INSERT INTO holds(scope, sink, key, until_ms, text) VALUES(?1, ?2, ?3, ?4, ?5)")     \
+    X(ARTIFACT, "SELECT a.object_id, a.project, a.filename, a.checksum, a.size_bytes,"            \
+                " a.accepted_at FROM package_members m JOIN artifacts a"                          \
+                " ON a.object_id = m.object_id WHERE m.package_id = ?1 AND m.ordinal = 1")        \
+    X(PLAN, "SELECT plan FROM packages WHERE package_id = ?1 AND state = 'sealed'")               \
+    X(SEAL, "UPDATE packages SET state = 'sealed', plan = ?5, sealed_at = ?3, updated_at = ?3,"   \
+            " build_error = '', way_out = '' WHERE package_id = ?1 AND state = 'building'")       \
+    X(SEAL_SEND, "INSERT INTO deliveries(package_id, sink, project, state, next_attempt_ms,"      \
+                 " updated_at, identifier, keys) SELECT package_id, ?2, project, 'pending', ?4,"  \
+                 " ?3, ?5, ?6 FROM packages WHERE package_id = ?1")                               \
+    X(BUILD_RETRY, "UPDATE packages SET build_attempts = build_attempts + 1, updated_at = ?3,"    \
+                   " next_build_ms = ?4, build_error = ?5"                                        \
+                   " WHERE package_id = ?1 AND state = 'building'")                               \
+    X(BUILD_PARK, "UPDATE packages SET state = 'blocked', build_attempts = build_attempts + 1,"   \
+                  " updated_at = ?3, build_error = ?5, way_out = ?6"                              \
+                  " WHERE package_id = ?1 AND state = 'building'")                                \
     X(CLAIM, "UPDATE deliveries SET state = 'sending', attempts = attempts + 1, updated_at = ?3," \
-             " attempt_at = ?3"  \
-             " WHERE package_id = ?1 AND sink = ?2 AND state IN ('pending', 'retry_wait')")      \
-    X(SENT, "UPDATE deliveries SET state = 'sent', sent_at = ?3, updated_at = ?3, late = 0,"     \
-            " next_attempt_ms = ?4, last_error = '', way_out = ''"                               \
-            " WHERE package_id = ?1 AND sink = ?2 AND state = 'sending'")                        \
-    X(UNSEEN, "UPDATE deliveries SET updated_at = ?3, next_attempt_ms = ?4, last_error = ?5,"    \
-              " late = ?7 WHERE package_id = ?1 AND sink = ?2 AND state = 'sent'")                         \
-    X(VERIFIED, "UPDATE deliveries SET state = 'verified', sent_at = ifnull(sent_at, ?3),"       \
-                " verified_at = ?3, updated_at = ?3, last_error = '', way_out = ''"              \
-                " WHERE package_id = ?1 AND sink = ?2 AND state IN ('sending', 'sent')")         \
-    X(RETRY, "UPDATE deliveries SET state = 'retry_wait', next_attempt_ms = ?4,"                 \
-             " last_error = ?5, way_out = '', updated_at = ?3"                                   \
-             " WHERE package_id = ?1 AND sink = ?2 AND state IN ('sending', 'sent')")            \
-    X(PARK, "UPDATE deliveries SET state = 'parked', last_error = ?5, way_out = ?6,"             \
-            " updated_at = ?3"                                                                   \
+             " attempt_at = ?3"                                                                   \
+             " WHERE package_id = ?1 AND sink = ?2 AND state IN ('pending', 'retry_wait')")       \
+    X(SENT, "UPDATE deliveries SET state = 'sent', sent_at = ?3, updated_at = ?3, late = 0,"      \
+            " next_attempt_ms = ?4, last_error = '', way_out = ''"                                \
+            " WHERE package_id = ?1 AND sink = ?2 AND state = 'sending'")                         \
+    X(UNSEEN, "UPDATE deliveries SET updated_at = ?3, next_attempt_ms = ?4, last_error = ?5,"     \
+              " late = ?7 WHERE package_id = ?1 AND sink = ?2 AND state = 'sent'")                \
+    X(VERIFIED, "UPDATE deliveries SET state = 'verified', sent_at = ifnull(sent_at, ?3),"        \
+                " verified_at = ?3, updated_at = ?3, last_error = '', way_out = ''"               \
+                " WHERE package_id = ?1 AND sink = ?2 AND state IN ('sending', 'sent')")          \
+    X(RETRY, "UPDATE deliveries SET state = 'retry_wait', next_attempt_ms = ?4,"                  \
+             " last_error = ?5, way_out = '', updated_at = ?3"                                    \
+             " WHERE package_id = ?1 AND sink = ?2 AND state IN ('sending', 'sent')")             \
+    X(PARK, "UPDATE deliveries SET state = 'parked', last_error = ?5, way_out = ?6,"              \
+            " updated_at = ?3"                                                                    \
             " WHERE package_id = ?1 AND sink = ?2 AND state IN ('sending', 'sent')")
 
 enum index_statement {

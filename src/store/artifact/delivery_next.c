@@ -198,7 +198,8 @@ static int walk(const struct search *s, const struct line *line, const char *pro
     if (seen < WINDOW) {
         *first = NULL;
     }
-    if (held_ms < out->due_ms && (out->task == DELIVERY_NOTHING || !is_due(out->due_ms, s->now_ms))) {
+    if (held_ms < out->due_ms &&
+        (out->task == DELIVERY_NOTHING || !is_due(out->due_ms, s->now_ms))) {
         *out = (struct head){.task = DELIVERY_NOTHING, .due_ms = held_ms};
     }
     return r < 0 ? r : 0;
@@ -259,7 +260,7 @@ static int head_of_project(const struct search *s, const char *project, struct h
     if (r == 0) {
         bool send_due = out->task != DELIVERY_NOTHING && is_due(out->due_ms, s->now_ms);
         bool sent_due = sent.task != DELIVERY_NOTHING && is_due(sent.due_ms, s->now_ms);
-        bool choose_sent = send_due && sent_due ? verification_first(s->ix)
+        bool choose_sent = send_due && sent_due   ? verification_first(s->ix)
                            : send_due != sent_due ? sent_due
                                                   : sent.due_ms < out->due_ms;
         *out = choose_sent ? sent : *out;

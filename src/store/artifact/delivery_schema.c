@@ -5,8 +5,8 @@
  *   package_members  which artifacts are in it, and where
  *   deliveries       a sealed package at a sink; delivery.h has the states
  *   skipped          names in receipts/ that were left out, so that each is logged once
- *   running, holds   what is under way and what is held back, for whoever looks: replaced about once
- *                    a second, without a sync, and empty at the start of the process
+ *   running, holds   what is under way and what is held back, for whoever looks: replaced about
+ *                    once a second, without a sync, and empty at the start of the process
  *
  * All are STRICT and none is the only place of anything: the head comment of delivery_index.c says
  * where each fact comes back from.
@@ -71,15 +71,22 @@ static const char version_2[] =
     "CREATE INDEX deliveries_sent ON deliveries(project, next_attempt_ms, package_id, sink)"
     " WHERE state = 'sent';"
     "CREATE INDEX packages_due_small ON packages(project, next_build_ms, package_id)"
-    " WHERE state = 'building' AND size_bytes <= " NUMBER_OF(DELIVERY_SMALL_BYTES) ";"
-    "CREATE TABLE running(package_id TEXT PRIMARY KEY, project TEXT NOT NULL, task TEXT NOT NULL,"
-    " sink TEXT NOT NULL, identifier TEXT NOT NULL, begun_at INTEGER NOT NULL,"
-    " bytes INTEGER NOT NULL, size_bytes INTEGER NOT NULL, bytes_per_s INTEGER NOT NULL,"
-    " file TEXT NOT NULL, stuck INTEGER NOT NULL, updated_at INTEGER NOT NULL)"
-    " STRICT, WITHOUT ROWID;"
-    "CREATE TABLE holds(scope TEXT NOT NULL, sink TEXT NOT NULL, key TEXT NOT NULL,"
-    " until_ms INTEGER NOT NULL, text TEXT NOT NULL, PRIMARY KEY(scope, sink, key))"
-    " STRICT, WITHOUT ROWID;";
+    " WHERE state = 'building' AND size_bytes <= " NUMBER_OF(
+        DELIVERY_SMALL_BYTES) ";"
+                              "CREATE TABLE running(package_id TEXT PRIMARY KEY, project TEXT NOT "
+                              "NULL, task TEXT NOT NULL,"
+                              " sink TEXT NOT NULL, identifier TEXT NOT NULL, begun_at INTEGER NOT "
+                              "NULL,"
+                              " bytes INTEGER NOT NULL, size_bytes INTEGER NOT NULL, bytes_per_s "
+                              "INTEGER NOT NULL,"
+                              " file TEXT NOT NULL, stuck INTEGER NOT NULL, updated_at INTEGER NOT "
+                              "NULL)"
+                              " STRICT, WITHOUT ROWID;"
+                              "CREATE TABLE holds(scope TEXT NOT NULL, sink TEXT NOT NULL, key "
+                              "TEXT NOT NULL,"
+                              " until_ms INTEGER NOT NULL, text TEXT NOT NULL, PRIMARY KEY(scope, "
+                              "sink, key))"
+                              " STRICT, WITHOUT ROWID;";
 
 int delivery_schema_check(struct sqlite3 *db, int64_t *version, struct err *e)
 {

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "store/artifact/delivery_index.h"
+#include "store/artifact/request.h"
 #include "tests/lib/faults.h"
 #include "tests/unit/door/manage_kit.h"
 
@@ -534,6 +535,70 @@ static void door_state(void *ctx, struct manage_artifacts *out)
     *out = *(const struct manage_artifacts *)ctx;
 }
 
+#define TOLD_AT INT64_C(1795996800) /* 2026-11-30 */
+
+static void tell_activity(struct delivery_index *ix, const struct delivery_plan *plan)
+{
+    const struct delivery_running running = {.package_id = "p",
+                                             .project = "demo",
+                                             .task = DELIVERY_SEND,
+                                             .sink = "s",
+                                             .identifier = "i",
+                                             .begun_at = TOLD_AT,
+                                             .bytes = 7,
+                                             .size_bytes = 9,
+                                             .bytes_per_s = 3,
+                                             .file = "<f>",
+                                             .stuck = true};
+    struct err e = {0};
+    bool usable = false;
+
+    delivery_index_hold(ix, DELIVERY_SCOPE_PROJECT, plan, (TOLD_AT + 60) * 1000, "no \"mount\"");
+    assert_int_equal(delivery_index_show(ix, &running, 1, TOLD_AT + 5, &usable, &e), 0);
+    assert_true(usable);
+}
+
+/* Another try is a file for the deliverer, which is there when it was answered. */
+static void test_retry(void **state)
+{
+    static struct receipt receipt;
+    struct kit *k = *state;
+    char id[UPLOAD_ID_LEN + 1], partial[UPLOAD_ID_LEN + 1], line[120], path[200];
+    char token[KEY_TEXT_MAX + 1], reader[KEY_TEXT_MAX + 1], admin[KEY_TEXT_MAX + 1], key[24];
+    struct os_stat st;
+
+    kit_project(k, "demo", token);
+    kit_key(k, "demo", "\"query:read\"", reader, key);
+    kit_key(k, "demo", "\"projects:admin\"", admin, key);
+    upload(k, 5, 5, NULL, "a", id, &receipt);
+    upload(k, 5, 3, NULL, "a", partial, NULL);
+    snprintf(line, sizeof line, "POST /api/v1/artifacts/%s/retry", id);
+    snprintf(path, sizeof path, "%s/requests/%s.retry", k->dir, id);
+    expect(k, "-", line, "{}", 401, "");
+    expect(k, reader, line, "{}", 403, "");
+    expect(k, "", line, "{\"now\":1}", 400, "unknown member");
+    assert_int_not_equal(os_stat(path, &st), 0);
+    for (unsigned i = 0; i < 2; i++) {
+        expect(k, i == 0 ? "" : admin, line, "{}", 202, "\"asked_for\":\"retry\"");
+        assert_int_equal(os_stat(path, &st), 0);
+    }
+    snprintf(line, sizeof line, "POST /api/v1/artifacts/%s/retry", partial);
+    expect(k, "", line, "{}", 409, "\"not_accepted\"");
+    snprintf(line, sizeof line, "POST /api/v1/artifacts/%032d/retry", 0);
+    expect(k, "", line, "{}", 404, "\"not_found\"");
+    expect(k, "", "POST /api/v1/artifacts/..%2fpaused/retry", "{}", 404, "\"not_found\"");
+    /* Bounded: so many wait already. */
+    for (unsigned i = 0; i < REQUESTS_MAX; i++) {
+        snprintf(path, sizeof path, "%s/requests/%032x.retry", k->dir, i);
+        int fd = os_open(path, O_WRONLY | O_CREAT, 0600);
+        assert_true(fd >= 0);
+        (void)os_close(fd);
+    }
+    upload(k, 6, 6, NULL, "a", id, &receipt);
+    snprintf(line, sizeof line, "POST /api/v1/artifacts/%s/retry", id);
+    expect(k, "", line, "{}", 429, "too many requests wait");
+}
+
 static void test_status(void **state)
 {
     static struct manage_artifacts door = {.writers = 2,
@@ -559,7 +624,8 @@ static void test_status(void **state)
            "\"artifacts\":{\"writers\":2,\"partial_uploads\":null,\"partial_bytes\":null,"
            "\"low_space\":true,\"deliver\":{\"state\":\"running\",\"restarts\":3,"
            "\"detail\":\"last end: \\\"signal 9\\\"\"},\"delivery\":{\"artifacts\":0,\"pending\":0,"
-           "\"sending\":0,\"sent\":0,\"verified\":0,\"retry_wait\":0,\"parked\":0,\"error\":\"\"}},"
+           "\"sending\":0,\"sent\":0,\"verified\":0,\"retry_wait\":0,\"parked\":0,\"late\":0,"
+           "\"error\":\"\",\"running\":[],\"holds\":[]}},"
            "\"http\":");
     door.scanned = true;
     door.partial_bytes = 99;
@@ -571,7 +637,16 @@ static void test_status(void **state)
     expect(k, "", "GET /api/v1/status", NULL, 200, "\"partial_uploads\":9,\"partial_bytes\":99,");
     expect(k, "", "GET /api/v1/status", NULL, 200,
            "\"delivery\":{\"artifacts\":1,\"pending\":0,\"sending\":0,\"sent\":0,\"verified\":0,"
-           "\"retry_wait\":1,\"parked\":0,\"error\":\"no such mount\"}}");
+           "\"retry_wait\":1,\"parked\":0,\"late\":0,\"error\":\"no such mount\",");
+    tell_activity(ix, &plan);
+    expect(
+        k, "", "GET /api/v1/status", NULL, 200,
+        "\"running\":[{\"package_id\":\"p\",\"project\":\"demo\",\"task\":\"send\",\"sink\":\"s\","
+        "\"identifier\":\"i\",\"begun_at\":\"2026-11-30T00:00:00.000Z\",\"bytes\":7,"
+        "\"size_bytes\":9,\"bytes_per_s\":3,\"file\":\"<f>\",\"stuck\":true,"
+        "\"updated_at\":\"2026-11-30T00:00:05.000Z\"}],\"holds\":[{\"scope\":\"project\","
+        "\"sink\":\"\",\"key\":\"files\",\"until\":\"2026-11-30T00:01:00.000Z\","
+        "\"text\":\"no \\\"mount\\\"\"}]}}");
     delivery_index_close(ix);
     damage_index(k);
     r = kit_ask(k, "", "GET /api/v1/status", NULL);
@@ -599,6 +674,7 @@ int main(void)
         test(test_accepted),
         test(test_cors),
         cmocka_unit_test_setup_teardown(test_faults, setup_faults, teardown_faults),
+        test(test_retry),
         test(test_status),
     };
 

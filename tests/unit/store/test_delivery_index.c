@@ -314,8 +314,8 @@ static int reopen(void)
     return delivery_index_open(dir, &ix, &rebuilt, &e);
 }
 
-static void plan_to(struct delivery_plan *p, const char *project, unsigned n, const char *identifier,
-                    const char *keys)
+static void plan_to(struct delivery_plan *p, const char *project, unsigned n,
+                    const char *identifier, const char *keys)
 {
     struct delivery_artifact a = artifact(project, n, NOW);
 
