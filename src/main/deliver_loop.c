@@ -298,6 +298,11 @@ int deliver_finish(struct deliver *d, bool index_ok, bool *left_behind, struct e
         }
         (void)os_poll_in(d->finished_fd, (int)((end_ns - now_ns) / NS_PER_MS) + 1);
     }
+    if (index_ok && r == 0) {
+        d->show_due_ns = 0;
+        d->news = true;
+        r = deliver_slots_watch(d, e); /* nothing is running any more, or what is left behind */
+    }
     if (*left_behind) {
         log_line(LOG_WARN, "deliver",
                  "a call of the system or of the far end does not return: its thread is left "

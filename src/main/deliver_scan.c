@@ -9,8 +9,8 @@
  * renames first and syncs then, and takes the name back when that fails. (A build looks at the
  * receipt once more.)
  *
- * A scan is transactions of SCAN_GROUP additions, with results and new work let through in between.
- * Power failure in between: what is missing is added by the next scan. Memory: one receipt and one .info.
+ * A scan is transactions of SCAN_GROUP additions; results and new work come between them. Power
+ * failure in between: what is missing is added by the next scan. Memory: one receipt and one .info.
  *
  * Answers: the index's errors. A directory that cannot be read is logged, and read again soon. */
 #include <errno.h>

@@ -137,7 +137,7 @@ class World:
     def start(self, *args, injects=(), paths=(), calls="fsync,renameat2,pwrite64,pread64", **more):
         env = dict(os.environ, TALLYMAN_DELIVERY_BACKOFF_MS=BACKOFF_MS)
         command = [BINARY, "deliver", "--data", str(self.data), *args]
-        if injects:
+        if injects and "--concurrency" not in args:
             command += ["--concurrency", "1"]  # strace counts calls by thread
             command = wrapper(self.workdir / "trace", *injects, paths=paths, calls=calls) + command
             if SANITIZED:  # LeakSanitizer does not work under ptrace
@@ -419,7 +419,7 @@ def test_kill_at_random_points(world):
         return sum(1 for p in (place, other) for _ in p.iterdir())
 
     for number in range(15):
-        process = world.start()
+        process = world.start("--concurrency", dice.choice("14"))
         if number % 3 == 0:  # somewhere in the start, the scan, the first build
             time.sleep(dice.uniform(0.005, 0.06))
         else:  # somewhere after some more files have come
