@@ -240,7 +240,8 @@ static void restart(struct akit *k)
 {
     unsigned count;
     struct err e = {0};
-    struct uploads_options options = {.data = AKIT_DIR, .issuer = AKIT_ISSUER};
+    struct uploads_options options = {
+        .data = AKIT_DIR, .issuer = AKIT_ISSUER, .trail_step_bytes = AKIT_STEP};
     uploads_close(k->us);
     k->us = NULL; /* a stranger may ask meanwhile */
     for (int tries = 0; tries < 3; tries++) {
@@ -248,6 +249,13 @@ static void restart(struct akit *k)
             (void)!uploads_clean(k->us, &count, &e);
             return;
         }
+    }
+}
+
+static void trail(struct akit *k)
+{
+    if (k->us != NULL) {
+        uploads_trail(k->us);
     }
 }
 
@@ -390,6 +398,23 @@ static void run_restarts(struct akit *k)
     }
 }
 
+/* What was synced is read back between the requests, and once in the middle of one; the trail of a
+ * process that ended is lost. */
+static void run_trailed(struct akit *k)
+{
+    if (create(k, 0, 5000, false)) {
+        request(k, 0, 1300);
+        trail(k);
+        request(k, 0, 2900);
+        trail(k);
+        request(k, 0, 4100);
+        restart(k);
+        request(k, 0, 4700);
+        trail(k);
+        request(k, 0, 5000);
+    }
+}
+
 /* The last piece is in, its acceptance is not: somebody asks again. */
 static void run_unaccepted(struct akit *k)
 {
@@ -422,6 +447,7 @@ const struct akit_scenario akit_scenarios[AKIT_SCENARIOS] = {
     {"removed", run_removed},
     {"state-taken", run_state_taken},
     {"restarts", run_restarts},
+    {"trailed", run_trailed},
     {"unaccepted", run_unaccepted},
     {"terminated", run_terminated},
     {"held", run_held},
@@ -440,7 +466,8 @@ struct model *akit_disk(uint64_t seed, enum model_order order)
 
 void akit_run(struct akit *k, const struct akit_scenario *s, uint64_t seed, bool faults)
 {
-    struct uploads_options options = {.data = AKIT_DIR, .issuer = AKIT_ISSUER};
+    struct uploads_options options = {
+        .data = AKIT_DIR, .issuer = AKIT_ISSUER, .trail_step_bytes = AKIT_STEP};
     struct err e = {0};
     memset(k, 0, sizeof *k);
     k->chance = seed;

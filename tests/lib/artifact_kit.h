@@ -16,9 +16,10 @@
 #define AKIT_DIR       "/m/d"
 #define AKIT_LIVES     3
 #define AKIT_SIZE_MAX  12000
+#define AKIT_STEP      512 /* of the trailing read-back */
 #define AKIT_WHY       400
 #define AKIT_ISSUER    "http://files.example/<a>&b"
-#define AKIT_SCENARIOS 14
+#define AKIT_SCENARIOS 15
 
 /* One upload and what was told about it. */
 struct akit_life {

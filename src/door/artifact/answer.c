@@ -20,13 +20,20 @@ void outcome_fail(struct outcome *out, int code, const char *text)
     (void)snprintf(out->text, sizeof out->text, "%s", text);
 }
 
+void outcome_low_space(struct outcome *out, const char *text)
+{
+    outcome_fail(out, ERR_LOW_SPACE, text);
+    out->status = out->low_space_status;
+    out->retry_after_s = LOW_SPACE_RETRY_S;
+    metric_add(METRIC_ARTIFACT_LOW_SPACE, 1);
+}
+
 void outcome_broken(struct outcome *out, const char *id, const struct err *e, const char *text)
 {
     metric_add(METRIC_ARTIFACT_FAILURES, 1);
     log_line((enum log_level)err_level(e->code), "artifact", "upload %.8s: %s", id, e->text);
     if (e->code == ERR_NO_SPACE) {
-        outcome_fail(out, ERR_NO_SPACE, "there is no space for it now");
-        out->retry_after_s = LOW_SPACE_RETRY_S;
+        outcome_low_space(out, "there is no space for it now");
     } else {
         outcome_fail(out, ERR_INTERNAL_ERROR, text);
     }

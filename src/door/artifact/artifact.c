@@ -15,6 +15,8 @@
 #include "base/ensure.h"
 #include "door/artifact/internal.h"
 
+#define TRAIL_THREADS 2 /* read back what was stored; more than the cores would help nobody */
+
 /* Beside Retry-After, which the front always names. Two of them are never sent, and are there for
  * clients that look for them in this list. */
 #define EXPOSE                                                                       \
@@ -32,6 +34,7 @@ struct op *op_new(struct artifact *a, struct http_request *req, const char *id)
         return NULL;
     }
     op->a = a;
+    op->out.low_space_status = a->options.low_space_status;
     if (id != NULL) {
         memcpy(op->holder.id, id, sizeof op->holder.id);
     }
@@ -273,7 +276,8 @@ int artifact_new(const struct artifact_options *options, struct store *store, st
                  struct err *e)
 {
     struct artifact *a = calloc(1, sizeof *a);
-    const struct uploads_options uo = {.data = options->data, .issuer = options->issuer};
+    const struct uploads_options uo = {
+        .data = options->data, .issuer = options->issuer, .trail_threads = TRAIL_THREADS};
     ensure(options->uploads_max > 0);
     ensure(options->low_space_status == 429 || options->low_space_status == 503);
     *out = NULL;

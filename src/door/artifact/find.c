@@ -108,6 +108,11 @@ int find_accept(struct upload *u, struct outcome *out)
         outcome_fail(out, r, e.text);
     } else if (r == ERR_NOT_READY) {
         stopping(out);
+    } else if (r == ERR_NO_SPACE) {
+        outcome_broken(out, u->info.id, &e, "");
+        out->has_offset = true;
+        out->offset = upload_promised(u);
+        r = ERR_ACCEPT_FAILED;
     } else {
         metric_add(METRIC_ARTIFACT_FAILURES, 1);
         log_line(LOG_ERROR, "artifact", "upload %.8s: not accepted: %s", u->info.id, e.text);

@@ -43,8 +43,9 @@ struct artifact {
 
 /* What goes back to the client: filled by the thread of the request, sent by the loop. */
 struct outcome {
-    int code;        /* 0: good */
-    unsigned status; /* of the answer; 0: as the code has it */
+    int code;                  /* 0: good */
+    unsigned status;           /* of the answer; 0: as the code has it */
+    unsigned low_space_status; /* what status is to be for want of space; 0: as the code has it */
     char text[UPLOAD_REASON_MAX];
     bool has_offset; /* Upload-Offset */
     uint64_t offset;
@@ -137,6 +138,8 @@ int64_t cleaner_activity_ms(struct artifact *a, const char *id);
 
 /* ---- answer.c ---- */
 void outcome_fail(struct outcome *out, int code, const char *text);
+/* There is no room for it now: to be tried again after a minute. */
+void outcome_low_space(struct outcome *out, const char *text);
 /* Of a failure of the disk: the client hears `text` only, the log what happened. */
 void outcome_broken(struct outcome *out, const char *id, const struct err *e, const char *text);
 void outcome_accept(struct outcome *out, const struct receipt *r);

@@ -215,6 +215,10 @@ int uploads_open(const struct uploads_options *options, struct uploads **out, st
     if (r == 0) {
         r = make_folders(us, options->data, e);
     }
+    if (r == 0) {
+        us->trails = trails_new(us, options->trail_threads, options->trail_step_bytes);
+        r = us->trails == NULL ? err_set(e, ERR_NO_MEMORY, "no memory for the upload store") : 0;
+    }
     if (r != 0) {
         free(us);
         return r;
@@ -227,6 +231,12 @@ int uploads_open(const struct uploads_options *options, struct uploads **out, st
 void uploads_set_stopping(struct uploads *us, bool stopping)
 {
     atomic_store(&us->stopping, stopping);
+    trails_wake(us->trails);
+}
+
+void uploads_trail(struct uploads *us)
+{
+    trails_run(us->trails);
 }
 
 void uploads_close(struct uploads *us)
@@ -234,6 +244,7 @@ void uploads_close(struct uploads *us)
     if (us == NULL) {
         return;
     }
+    trails_free(us->trails);
     while (us->marks != NULL) {
         mark_unlink(&us->marks);
     }

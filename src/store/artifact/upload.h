@@ -17,8 +17,9 @@
  * never goes back. upload_accept: bytes, info and uploads/ are synced, the digest of the stored
  * bytes is the declared one, and only then ID.json is renamed into place and receipts/ is synced;
  * the receipt never changes again. A failed write or sync rolls the upload back to its last synced
- * offset (truncate, the hash saved there, sync); if that fails the upload is gone (410). Out of
- * space keeps what was written and synced.
+ * offset (truncate, the hash saved there, sync); if that fails the upload is gone (410). Being out
+ * of space is no such failure: what was written is synced and kept; and where a state cannot be
+ * saved, or bytes not be cut for want of space, nothing is touched: the next open settles it.
  *
  * Power failure: the file may be longer than the synced offset, and what is behind that offset may
  * be anything: an open cuts it off, except where it is as long as declared and its BLAKE3, read
@@ -55,12 +56,18 @@ struct uploads; /* the open folders of one data directory */
 struct uploads_options {
     const char *data;   /* borrowed */
     const char *issuer; /* borrowed; at most 512 bytes */
+    /* Threads that read back, at a low priority, what was synced of uploads of several requests
+     * while their later bytes come; 0: each acceptance reads all of it. */
+    unsigned trail_threads;
+    uint64_t trail_step_bytes; /* 0: the default; for tests */
 };
 /* Makes uploads/ and receipts/ where they are missing (0750), syncs them and the data directory.
  * ERR_IO, ERR_NO_SPACE, ERR_NO_MEMORY; ERR_USAGE: the path or the issuer is too long. */
 int uploads_open(const struct uploads_options *options, struct uploads **out,
                  struct err *e) MUST_CHECK;
 void uploads_close(struct uploads *us); /* NULL is fine; no struct upload may be open */
+/* Reads back, here, all that trailing threads would; for those who have none (tests). */
+void uploads_trail(struct uploads *us);
 /* Any thread: while set, what would read a whole file, or free one step by step, ends early with
  * ERR_NOT_READY. No byte is lost by it: an open or an acceptance is taken up again later. */
 void uploads_set_stopping(struct uploads *us, bool stopping);
@@ -124,9 +131,9 @@ struct upload {
     uint64_t reserved_to, back_to, waited_to; /* blocks ahead; write-back begun, awaited up to */
     int fd, state_fd;
     uint64_t state_sequence;
-    struct blake3 hash;              /* of [0, written) */
-    struct blake3 hash_saved;        /* of [0, saved) */
-    bool state_dirty;                /* a save failed: its slot may hold anything */
+    struct blake3 hash;       /* of [0, written) */
+    struct blake3 hash_saved; /* of [0, saved) */
+    bool unsettled; /* what is on the device the next open finds out; until then no byte is taken */
     bool names_unsynced;             /* ID.info and uploads/ are not known to be durable */
     char digest[BLAKE3_HEX_LEN + 1]; /* of the stored bytes, once they are proven */
     bool reread; /* the stored bytes must be read back before a receipt: more than one request,
@@ -153,7 +160,8 @@ int upload_open_new(struct uploads *us, const struct upload_info *info, struct u
  * as well. Callers that want speed give pieces that end on multiples of UPLOAD_PIECE_BYTES. */
 int upload_write(struct upload *u, const void *p, size_t n, size_t *written,
                  struct err *e) MUST_CHECK;
-/* Makes everything written the synced offset. ERR_IO, ERR_NO_SPACE: rolled back. ERR_GONE. With
+/* Makes everything written the synced offset. ERR_IO, ERR_NO_SPACE: rolled back, or unsettled: the
+ * synced offset is what it was, and perhaps more when it is opened again. ERR_GONE. With
  * every byte in, the synced offset becomes the size; that must not be told without a receipt, and
  * upload_accept may take it back. */
 int upload_sync(struct upload *u, struct err *e) MUST_CHECK;

@@ -3,8 +3,9 @@
  * Order (spec/artifacts.md section 5):
  *   1  an existing receipt is given as it is
  *   2  the digest: the one that was made while the bytes came in, where a single request wrote them
- *      in one go; otherwise the bytes are synced, their cache is dropped, and they are read back
- *      from the device: both digests must be the declared one (where none is declared, the same)
+ *      in one go; otherwise the bytes are synced, their cache is dropped, and what the trail
+ *      (upload_trail.c) has not read yet is read back from the device: both digests must be the
+ *      declared one (where none is declared, the same)
  *   3  the bytes, ID.info, the receipt's temporary file and uploads/ are synced. All were written,
  *      and their write-back begun, before the first sync: one commit of the file system's journal
  *      serves them all
@@ -80,9 +81,12 @@ static int refuse(struct upload *u, const char *found, const char *how, struct e
 
 /* ---- proving ---- */
 
+/* The trail has read most of it, where there is one; what it read was synced and stays. */
 static int read_back(struct upload *u, _Atomic uint64_t *progress, struct blake3 *hash,
                      struct err *e)
 {
+    uint64_t from = trail_take(u->us->trails, u->info.id, hash);
+    ensure(from <= u->saved);
     int r = os_fdatasync(u->fd);
     if (r == 0) {
         r = os_drop_cache(u->fd);
@@ -90,8 +94,7 @@ static int read_back(struct upload *u, _Atomic uint64_t *progress, struct blake3
     if (r < 0) {
         return err_os(e, r, "sync", "an upload");
     }
-    blake3_start(hash);
-    return upload_hash_range(u->fd, 0, u->info.size, hash, progress, &u->us->stopping, e);
+    return upload_hash_range(u->fd, from, u->info.size, hash, progress, &u->us->stopping, e);
 }
 
 /* 0: the digest is the declared one, or none was declared. */
@@ -240,6 +243,9 @@ int upload_accept(struct upload *u, struct receipt *out, _Atomic uint64_t *progr
     if (u->gone) {
         return upload_gone_error(u, e);
     }
+    if (u->unsettled) {
+        return err_set(e, ERR_IO, "it is not known how far the upload is saved");
+    }
     int r = receipt_load(u->us, slice_cstr(u->info.id), out, e);
     if (r != ERR_NOT_FOUND) {
         return r;
@@ -249,6 +255,7 @@ int upload_accept(struct upload *u, struct receipt *out, _Atomic uint64_t *progr
         r = make_receipt(u, out, e);
     }
     if (r == 0) {
+        trail_forget(u->us->trails, u->info.id);
         atomic_store(&u->synced, u->info.size);
         return 0;
     }

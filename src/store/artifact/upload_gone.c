@@ -56,6 +56,7 @@ int upload_gone_commit(struct upload *u, const char *reason, struct err *e)
         upload_mark_put(u->us, mark, UPLOAD_MARK_GONE);
     }
     log_line(LOG_WARN, "uploads", "%.8s is gone: %s", u->info.id, reason);
+    trail_forget(u->us->trails, u->info.id);
     upload_path(u->us, path, u->info.id, ".gone");
     upload_temp_path(u->us, temp, ".gone-", u->info.id);
     size_t len = strnlen(reason, UPLOAD_REASON_MAX - 1);

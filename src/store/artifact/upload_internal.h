@@ -8,6 +8,7 @@
 #include <pthread.h>
 
 #include "store/artifact/upload.h"
+#include "store/artifact/upload_trail.h"
 
 #define UPLOADS_PATH_MAX        1024
 #define UPLOADS_DATA_MAX        900 /* of the data directory's path: the rest is ours */
@@ -35,7 +36,8 @@ struct uploads {
     char receipts[UPLOADS_PATH_MAX]; /* DATA/receipts */
     char issuer[513];
     char issuer_json[UPLOADS_ISSUER_JSON_MAX]; /* with its quotes, as receipts hold it */
-    pthread_mutex_t lock;                      /* of what follows; held for no system call */
+    struct trails *trails;
+    pthread_mutex_t lock; /* of what follows; held for no system call */
     struct upload_mark *marks;
     atomic_bool stopping;
 };
@@ -106,12 +108,10 @@ struct upload_saved {
 int upload_state_load(struct upload *u, struct upload_saved *out, struct err *e) MUST_CHECK;
 /* Opens u->state_fd, making an empty file where there is none; its name is not synced. */
 int upload_state_make(struct upload *u, struct err *e) MUST_CHECK;
-/* Saves (offset, hash) in the next slot and syncs it. After a failure u->state_dirty is set: the
- * slot may hold anything, until upload_state_undo_sync. */
+/* Saves (offset, hash) in the next slot and syncs it. After a failure the slot may hold anything,
+ * until the next upload_state_load has read it from the device. */
 int upload_state_sync(struct upload *u, uint64_t offset, const struct blake3 *hash,
                       struct err *e) MUST_CHECK;
-/* Makes what a failed save left on the device say u->saved again. */
-int upload_state_undo_sync(struct upload *u, struct err *e) MUST_CHECK;
 /* Makes ID.state anew, whole: for one that was lost. */
 int upload_state_commit_new(struct upload *u, uint64_t offset, const struct blake3 *hash,
                             struct err *e) MUST_CHECK;
@@ -132,8 +132,8 @@ int receipt_temp_open(struct upload *u, const struct receipt *receipt, struct er
 int receipt_commit(struct upload *u, struct err *e) MUST_CHECK;
 
 /* ---- an upload (upload_write.c, upload_gone.c) ---- */
-/* Back to u->saved: truncate, sync, restore the hash. Returns code with e as it was, or ERR_GONE
- * when it cannot be done. */
+/* Back to u->saved: truncate, sync, restore the hash. Returns code with e as it was; ERR_NO_SPACE
+ * with u->unsettled, or ERR_GONE, when it cannot be done. */
 int upload_roll_back_sync(struct upload *u, int code, struct err *e) MUST_CHECK;
 /* Makes ID.state where it is missing, syncs ID.info and uploads/, once, for an upload whose
  * creation did not. */

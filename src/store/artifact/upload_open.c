@@ -57,6 +57,10 @@ void upload_close(struct upload *u)
         return;
     }
     if (u->fd >= 0) {
+        if (!u->gone && u->saved > 0 && atomic_load(&u->synced) < u->info.size) {
+            /* Whoever goes on makes it one of several requests. */
+            trail_follow(u->us->trails, u->info.id, u->saved);
+        }
         if (u->reserved_to > u->written && !u->gone) {
             /* Blocks that were reserved ahead go back: an upload that nobody continues must not
              * hold them. Its length stays. */
@@ -335,7 +339,14 @@ static int open_known(struct upload *u, struct err *e)
     /* A process that was killed may have left names that only the cache holds. */
     u->names_unsynced = true;
     r = open_bytes(u, e);
-    return r != 0 && e->os_errno != ENOENT ? r : settle(u, e);
+    if (r != 0 && e->os_errno != ENOENT) {
+        return r;
+    }
+    r = settle(u, e);
+    if (r == 0) {
+        trail_follow(u->us->trails, u->info.id, u->saved);
+    }
+    return r;
 }
 
 int upload_open(struct uploads *us, struct slice id, struct upload **out, struct err *e)

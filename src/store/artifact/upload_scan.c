@@ -212,6 +212,7 @@ static int note_removal(struct uploads *us, const char *id, const char *reason, 
 
 static int remove_bytes(struct uploads *us, const char *id, struct err *e)
 {
+    trail_forget(us->trails, id);
     int r = free_file(us, id, e);
     if (r == 0) {
         r = unlink_one(us, id, ".state", e);

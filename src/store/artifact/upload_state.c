@@ -17,9 +17,9 @@
  * themselves.
  *
  * Power failure: the slot being written is old, new or torn; the other one is good. A save that
- * FAILED may be on the device all the same: before the bytes above the older offset may be cut, the
- * same slot must say that offset, durably (upload_state_undo_sync). Otherwise a later crash would
- * find an offset above the file's end, or worse, other bytes below it.
+ * FAILED may be on the device all the same, now or later. Its bytes were synced, so that either
+ * slot says something true as long as none of them goes: after such a failure the upload takes no
+ * byte and gives none up, until an open has read from the device which of the two it is.
  *
  * Loading syncs the file and drops its cache first: what a killed process wrote and did not sync,
  * or failed to sync, must not be believed. */
@@ -224,7 +224,6 @@ static int slot_sync(struct upload *u, const char *path, uint64_t sequence, uint
         return err_os(e, r, "sync", path);
     }
     u->state_sequence = sequence;
-    u->state_dirty = false;
     return 0;
 }
 
@@ -232,34 +231,8 @@ int upload_state_sync(struct upload *u, uint64_t offset, const struct blake3 *ha
 {
     char path[UPLOADS_PATH_MAX];
     upload_path(u->us, path, u->info.id, ".state");
-    ensure(!u->state_dirty);
     int r = state_open(u, path, e);
-    if (r != 0) {
-        return r;
-    }
-    u->state_dirty = true;
-    return slot_sync(u, path, u->state_sequence + 1, offset, hash, e);
-}
-
-int upload_state_undo_sync(struct upload *u, struct err *e)
-{
-    char path[UPLOADS_PATH_MAX];
-    upload_path(u->us, path, u->info.id, ".state");
-    ensure(u->state_dirty);
-    if (u->state_sequence > 0) {
-        /* Above the failed one, and in its place: the good one stays untouched. */
-        return slot_sync(u, path, u->state_sequence + 1 + SLOT_COUNT, u->saved, &u->hash_saved, e);
-    }
-    ensure(u->saved == 0);
-    int r = os_ftruncate(u->state_fd, 0);
-    if (r == 0) {
-        r = os_fsync(u->state_fd);
-    }
-    if (r < 0) {
-        return err_os(e, r, "truncate", path);
-    }
-    u->state_dirty = false;
-    return 0;
+    return r != 0 ? r : slot_sync(u, path, u->state_sequence + 1, offset, hash, e);
 }
 
 int upload_state_commit_new(struct upload *u, uint64_t offset, const struct blake3 *hash,

@@ -13,9 +13,11 @@
  *
  * Failure of a write or a sync: the kernel may have marked the pages clean, so nothing behind the
  * saved offset can be believed: the file is cut there, synced, and the hash saved there goes on.
- * When that cannot be done the upload is gone. ENOSPC of a write takes nothing back: the bytes
- * before it are as good as any. A failed wait for write-back is a failed sync: the kernel reports
- * an error of that kind once, to whoever asks first.
+ * When that cannot be done the upload is gone; when it cannot be done for want of space, which will
+ * end, the upload takes nothing more and the next open cuts it. A state that could not be saved
+ * takes nothing back either: its bytes are synced, and the device may have it (upload_state.c).
+ * ENOSPC of a write takes nothing back: the bytes before it are as good as any. A failed wait for
+ * write-back is a failed sync: the kernel reports an error of that kind once, to whoever asks first.
  *
  * A held request (one with a checksum of its own) saves no state before it is whole and proven: the
  * saved offset is where it began, so that a crash, as a mismatch, takes back all of it.
@@ -38,12 +40,6 @@
 
 static int cut_back_sync(struct upload *u, struct err *e)
 {
-    if (u->state_dirty) {
-        int r = upload_state_undo_sync(u, e);
-        if (r != 0) {
-            return r;
-        }
-    }
     int r = os_ftruncate(u->fd, u->saved);
     if (r == 0) {
         r = os_fsync(u->fd);
@@ -68,6 +64,12 @@ int upload_roll_back_sync(struct upload *u, int code, struct err *e)
     struct err why = {0};
     ensure(code != 0);
     int r = cut_back_sync(u, &why);
+    atomic_store(&u->synced, u->saved);
+    if (r == ERR_NO_SPACE) {
+        u->unsettled = true;
+        *e = why;
+        return r;
+    }
     if (r != 0) {
         upload_make_gone(u, "the upload could not be stored: the disk failed");
         return err_set(e, ERR_GONE, "the upload could not be rolled back: %.200s", why.text);
@@ -80,7 +82,7 @@ int upload_roll_back_sync(struct upload *u, int code, struct err *e)
 
 void upload_hold(struct upload *u)
 {
-    ensure(u->written == u->saved && !u->state_dirty);
+    ensure(u->written == u->saved && !u->unsettled);
     u->held = true;
 }
 
@@ -92,7 +94,7 @@ void upload_release(struct upload *u)
 int upload_discard(struct upload *u, struct err *e)
 {
     ensure(u->held);
-    ensure(!u->state_dirty);
+    ensure(!u->unsettled);
     if (u->gone) {
         return upload_gone_error(u, e);
     }
@@ -152,9 +154,13 @@ static int sync_and_save(struct upload *u, struct err *e)
         return r;
     }
     r = upload_state_sync(u, u->written, &u->hash, e);
+    u->unsettled = r != 0;
     if (r == 0) {
         u->saved = u->written;
         u->hash_saved = u->hash;
+        if (u->reread) {
+            trail_follow(u->us->trails, u->info.id, u->saved);
+        }
     }
     return r;
 }
@@ -165,9 +171,10 @@ static int refuse_more(const struct upload *u, struct err *e)
     if (u->gone) {
         return upload_gone_error(u, e);
     }
-    return u->receipt_doubtful
-               ? err_set(e, ERR_IO, "it is not known whether the upload has a receipt")
-               : 0;
+    if (u->receipt_doubtful) {
+        return err_set(e, ERR_IO, "it is not known whether the upload has a receipt");
+    }
+    return u->unsettled ? err_set(e, ERR_IO, "it is not known how far the upload is saved") : 0;
 }
 
 int upload_sync(struct upload *u, struct err *e)
@@ -184,7 +191,7 @@ int upload_sync(struct upload *u, struct err *e)
     }
     r = sync_and_save(u, e);
     if (r != 0) {
-        return upload_roll_back_sync(u, r, e);
+        return u->unsettled ? r : upload_roll_back_sync(u, r, e);
     }
     ensure(u->written >= atomic_load(&u->synced));
     atomic_store(&u->synced, u->written);

@@ -62,9 +62,9 @@ static void test_every_call_of_a_creation_fails_once(void **state)
                 assert_true(kit_go_on(k, TEXT));
                 continue;
             }
-            assert_true(status == 500 || status == 503);
+            assert_true(status == 500 || status == 503 || status == 429);
             assert_int_equal(kit_header(k, "Location").len, 0);
-            assert_int_equal(status == 503, kit_header(k, "Retry-After").len > 0);
+            assert_int_equal(status != 500, kit_header(k, "Retry-After").len > 0);
             refused++;
         }
         assert_true(refused > 3);
@@ -96,7 +96,7 @@ static void test_every_call_of_a_last_append_fails_once(void **state)
                     continue;
                 }
                 failed++;
-                if (status != 500 && status != 503 && status != 410) {
+                if (status != 500 && status != 503 && status != 429 && status != 410) {
                     fail_msg("call %d: %.*s", (int)at, (int)k->answer.len, k->answer.ptr);
                 }
                 assert_true(kit_go_on(k, TEXT) || status == 410);
@@ -219,10 +219,10 @@ static void test_failed_writes_and_syncs_roll_back(void **state)
     faults_count_only(OS_CALL_pwrite, k->id);
     faults_reset();
     faults_arm(3, ENOSPC, false, FAULT_ERROR);
-    assert_int_equal(kit_patch(k, 1000, slice_of(bytes + 1000, size - 1000)), 503);
+    assert_int_equal(kit_patch(k, 1000, slice_of(bytes + 1000, size - 1000)), 429);
     uint64_t at = kit_offset(k);
     faults_reset();
-    expect_tus(k, 503, "NO_SPACE");
+    expect_tus(k, 429, "LOW_SPACE");
     expect_header(k, "Retry-After", "60");
     char told[24];
     (void)snprintf(told, sizeof told, "%llu", (unsigned long long)at);

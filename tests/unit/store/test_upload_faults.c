@@ -52,6 +52,32 @@ static void table_copy(void)
     table = *before;
 }
 
+static int full_fd(int fd)
+{
+    (void)fd;
+    return -ENOSPC;
+}
+
+static int full_file(int fd, uint64_t size)
+{
+    (void)fd;
+    (void)size;
+    return -ENOSPC;
+}
+
+/* No bytes can be synced, and this call fails as well. */
+static void disk_is_full(enum os_call call)
+{
+    table_copy();
+    table.fdatasync = full_fd;
+    if (call == OS_CALL_ftruncate) {
+        table.ftruncate = full_file;
+    } else {
+        table.fsync = full_fd;
+    }
+    os_install(&table);
+}
+
 static struct upload *begin(struct upload_info *info, uint64_t first)
 {
     kit_create(info, bytes, SIZE);
@@ -114,8 +140,6 @@ static void test_a_sync_that_fails_is_rolled_back(void **state)
         {OS_CALL_fdatasync, "", ENOSPC, ERR_NO_SPACE},
         {OS_CALL_fdatasync, ".info", EIO, ERR_IO},
         {OS_CALL_fsync, "uploads", EIO, ERR_IO}, /* the folder */
-        {OS_CALL_pwrite, ".state", ENOSPC, ERR_NO_SPACE},
-        {OS_CALL_fdatasync, ".state", EIO, ERR_IO},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         for (uint64_t first = 0; first <= 5000; first += 5000) {
@@ -131,6 +155,60 @@ static void test_a_sync_that_fails_is_rolled_back(void **state)
             upload_close(u);
             check_can_be_finished(&info, first);
         }
+    }
+}
+
+/* The bytes are synced, that they are cannot be written down, however long: nothing of them goes,
+ * nothing is added, and the next request begins where the disk says, which is no less than was told
+ * (and more, where the save has landed after all). */
+static void test_a_save_that_fails_keeps_the_bytes(void **state)
+{
+    (void)state;
+    static const struct {
+        enum os_call call;
+        int error, code;
+        bool sticky, landed;
+    } cases[] = {
+        {OS_CALL_pwrite, ENOSPC, ERR_NO_SPACE, true, false},
+        {OS_CALL_pwrite, EIO, ERR_IO, true, false},
+        {OS_CALL_fdatasync, EIO, ERR_IO, true, true},
+        {OS_CALL_fdatasync, ENOSPC, ERR_NO_SPACE, true, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (uint64_t first = 0; first <= 5000; first += 5000) {
+            struct upload_info info;
+            struct upload *u = begin(&info, first);
+            assert_int_equal(upload_write(u, bytes + first, 9000, NULL, &kit_err), 0);
+            break_call(cases[i].call, ".state", 1, cases[i].error, cases[i].sticky);
+            assert_int_equal(upload_sync(u, &kit_err), cases[i].code);
+            assert_int_equal(upload_sync(u, &kit_err), ERR_IO);
+            assert_int_equal(upload_write(u, bytes, 1, NULL, &kit_err), ERR_IO);
+            mend();
+            assert_false(u->gone);
+            assert_int_equal(atomic_load(&u->synced), first);
+            upload_close(u);
+            assert_int_equal(kit_length(kit_path("uploads", info.id, "")), first + 9000);
+            check_can_be_finished(&info, cases[i].landed ? first + 9000 : first);
+        }
+    }
+}
+
+/* Bytes that cannot be cut for want of space: that ends, and the next request cuts them. */
+static void test_no_space_for_the_way_back_is_not_gone(void **state)
+{
+    (void)state;
+    static const enum os_call calls[] = {OS_CALL_ftruncate, OS_CALL_fsync};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        struct upload_info info;
+        struct upload *u = begin(&info, 5000);
+        assert_int_equal(upload_write(u, bytes + 5000, 9000, NULL, &kit_err), 0);
+        disk_is_full(calls[i]);
+        assert_int_equal(upload_sync(u, &kit_err), ERR_NO_SPACE);
+        assert_int_equal(upload_write(u, bytes, 1, NULL, &kit_err), ERR_IO);
+        os_install(before);
+        assert_int_equal(atomic_load(&u->synced), 5000);
+        upload_close(u);
+        check_can_be_finished(&info, 5000);
     }
 }
 
@@ -388,6 +466,8 @@ int main(void)
         T(test_a_write_that_fails_is_rolled_back),
         T(test_a_full_disk_takes_nothing_back),
         T(test_a_sync_that_fails_is_rolled_back),
+        T(test_a_save_that_fails_keeps_the_bytes),
+        T(test_no_space_for_the_way_back_is_not_gone),
         T(test_no_way_back_is_gone),
         T(test_write_back),
         T(test_write_back_before_a_receipt),
