@@ -30,7 +30,7 @@ static void append_accepted(struct op *op)
 /* All bytes are there and the receipt is not. */
 static void append_complete(struct op *op, struct upload *u)
 {
-    int r = find_accept(u, &op->out);
+    int r = find_accept(op->a, u, &op->out);
     if (r == 0) {
         append_accepted(op);
     } else if (r == ERR_ACCEPT_FAILED) {

@@ -58,7 +58,7 @@ static void ask_open(struct op *op)
     struct upload *u = NULL;
     int r = find_open(op, &u);
     if (r == 0 && atomic_load(&u->synced) == u->info.size) {
-        r = find_accept(u, &op->out);
+        r = find_accept(op->a, u, &op->out);
         if (r == ERR_CHECKSUM_MISMATCH || r == ERR_GONE) {
             op->out.code = ERR_GONE; /* as it will be from now on */
         } else if (r != 0) {

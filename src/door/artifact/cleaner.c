@@ -123,6 +123,54 @@ static void free_gone(struct artifact *a, const char *id)
     }
 }
 
+/* A creation of which nobody was told the id. */
+static void forget(struct artifact *a, const char *id)
+{
+    struct holder h = holder_of(id);
+    struct err e = {0};
+    if (registry_try(&a->registry, &h) != 0) {
+        return; /* it expires */
+    }
+    registry_set_state(&a->registry, &h, HOLDER_REMOVING);
+    int r = upload_remove(a->uploads, slice_of(id, UPLOAD_ID_LEN), &e);
+    if (r != 0 && r != ERR_REFUSED && r != ERR_NOT_READY) {
+        log_line(LOG_WARN, "artifact", "upload %.8s: not removed: %s", id, e.text);
+    }
+    registry_leave(&a->registry, &h);
+}
+
+void cleaner_later(struct artifact *a, const char *id, bool remove)
+{
+    struct cleaner *c = &a->cleaner;
+    int r = pthread_mutex_lock(&c->lock);
+    ensure(r == 0);
+    if (c->errands < ERRANDS_MAX) {
+        struct cleaner_errand *errand = &c->errand[c->errands++];
+        memcpy(errand->id, id, sizeof errand->id);
+        errand->remove = remove;
+        r = pthread_cond_signal(&c->wake);
+        ensure(r == 0);
+    }
+    r = pthread_mutex_unlock(&c->lock);
+    ensure(r == 0);
+}
+
+/* The last one; the lock is held, and given meanwhile. */
+static void run_errand(struct artifact *a)
+{
+    struct cleaner *c = &a->cleaner;
+    struct cleaner_errand errand = c->errand[--c->errands];
+    int r = pthread_mutex_unlock(&c->lock);
+    ensure(r == 0);
+    if (errand.remove) {
+        forget(a, errand.id);
+    } else {
+        free_gone(a, errand.id);
+    }
+    r = pthread_mutex_lock(&c->lock);
+    ensure(r == 0);
+}
+
 /* False: its bytes cannot be read from the disk. */
 static bool finish_one(struct artifact *a, const char *id)
 {
@@ -137,7 +185,7 @@ static bool finish_one(struct artifact *a, const char *id)
     if (r == 0) {
         registry_opened(&a->registry, &h, &u->info, upload_promised(u));
         if (atomic_load(&u->synced) == u->info.size) {
-            r = find_accept(u, &out); /* it logs what happened */
+            r = find_accept(a, u, &out); /* it logs what happened */
         }
     } else if (r != ERR_NOT_FOUND && r != ERR_GONE && r != ERR_NOT_READY) {
         log_line(LOG_ERROR, "artifact", "upload %.8s: %s", id, e.text);
@@ -238,12 +286,15 @@ static bool wait_round(struct artifact *a)
     int r = pthread_mutex_lock(&c->lock);
     ensure(r == 0);
     int w = 0;
-    while (!c->stop && !c->hurry && w == 0) {
+    while (!c->stop && w == 0) {
+        if (c->errands > 0) {
+            run_errand(a);
+            continue;
+        }
         w = pthread_cond_timedwait(&c->wake, &c->lock, &end);
         ensure(w == 0 || w == ETIMEDOUT);
     }
     bool stop = c->stop;
-    c->hurry = false;
     r = pthread_mutex_unlock(&c->lock);
     ensure(r == 0);
     return stop;
@@ -307,18 +358,6 @@ int cleaner_start(struct artifact *a, struct err *e)
     }
     c->running = true;
     return 0;
-}
-
-void cleaner_hurry(struct artifact *a)
-{
-    struct cleaner *c = &a->cleaner;
-    int r = pthread_mutex_lock(&c->lock);
-    ensure(r == 0);
-    c->hurry = true;
-    r = pthread_cond_signal(&c->wake);
-    ensure(r == 0);
-    r = pthread_mutex_unlock(&c->lock);
-    ensure(r == 0);
 }
 
 void cleaner_stop(struct artifact *a)

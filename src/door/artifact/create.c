@@ -15,8 +15,6 @@
 #include "door/artifact/internal.h"
 #include "os/os.h"
 
-#define FORGET_BYTES_MAX (UINT64_C(1) << 30) /* removing more takes seconds */
-
 static int check_project(const struct artifact *a, const struct metadata *m, struct err *e)
 {
     int r = metadata_project(m, e);
@@ -74,13 +72,17 @@ static int check(const struct artifact *a, const struct tus_head *h, struct meta
 /* ---- on the thread ---- */
 
 /* Nobody knows its id and nobody will. */
-static void forget(struct op *op, uint64_t kept_bytes, int end)
+static void forget(struct op *op, uint64_t stored_bytes, int end)
 {
     struct registry *g = &op->a->registry;
     struct holder h = {.writer = false};
     struct err e = {0};
-    if (end == ERR_NOT_READY || kept_bytes > FORGET_BYTES_MAX) {
+    if (end == ERR_NOT_READY) {
         return; /* no time now: it expires */
+    }
+    if (stored_bytes > UPLOAD_STEP_BYTES) {
+        cleaner_later(op->a, op->info.id, true);
+        return;
     }
     memcpy(h.id, op->info.id, sizeof h.id);
     if (registry_try(g, &h) != 0) {
@@ -98,14 +100,14 @@ static void take_body(struct op *op, struct http_body *body)
 {
     struct upload *u = NULL;
     struct err e = {0};
-    uint64_t kept_bytes = 0;
+    uint64_t stored_bytes = 0;
     int end = 0;
     registry_name(&op->a->registry, &op->holder, op->info.id);
     int r = upload_open_new(op->a->uploads, &op->info, &u, &e);
     if (r == 0) {
         registry_opened(&op->a->registry, &op->holder, &op->info, 0);
         end = artifact_receive(op, u, body);
-        kept_bytes = u->gone ? 0 : atomic_load(&u->synced);
+        stored_bytes = u->written;
         upload_close(u); /* it may cut the file: never beside a successor */
     } else {
         outcome_broken(&op->out, op->info.id, &e, "the upload could not be opened");
@@ -115,7 +117,7 @@ static void take_body(struct op *op, struct http_body *body)
     if (!op->location) {
         op->out.has_offset = false;
         op->out.expires_ms = 0;
-        forget(op, kept_bytes, end);
+        forget(op, stored_bytes, end);
     }
 }
 

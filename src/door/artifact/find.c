@@ -93,7 +93,7 @@ int find_open(struct op *op, struct upload **u)
     return broken(op, &e);
 }
 
-int find_accept(struct upload *u, struct outcome *out)
+int find_accept(struct artifact *a, struct upload *u, struct outcome *out)
 {
     struct err e = {0};
     int r = upload_accept(u, &out->receipt, NULL, &e);
@@ -106,6 +106,9 @@ int find_accept(struct upload *u, struct outcome *out)
         metric_add(METRIC_ARTIFACT_MISMATCHES, 1);
         log_line(LOG_WARN, "artifact", "upload %.8s: %s", u->info.id, e.text);
         outcome_fail(out, r, e.text);
+        if (u->info.size > UPLOAD_STEP_BYTES) {
+            cleaner_later(a, u->info.id, false);
+        }
     } else if (r == ERR_NOT_READY) {
         stopping(out);
     } else if (r == ERR_NO_SPACE) {

@@ -13,13 +13,22 @@
 
 #define LOW_SPACE_RETRY_S 60
 #define SHUTDOWN_RETRY_S  5
+#define ERRANDS_MAX       64
 #define ASKERS_MAX        32 /* threads for HEAD and receipts; what is more is answered briefly */
+
+/* What takes longer than a client should wait for, step by step. */
+struct cleaner_errand {
+    char id[UPLOAD_ID_LEN + 1];
+    bool remove; /* all of it; else the bytes of one that is refused */
+};
 
 struct cleaner {
     pthread_t thread;
-    pthread_mutex_t lock; /* of stop and hurry; no other is taken under it */
+    pthread_mutex_t lock; /* of stop and the errands; no other is taken under it */
     pthread_cond_t wake;
-    bool running, stop, hurry;
+    bool running, stop;
+    unsigned errands;
+    struct cleaner_errand errand[ERRANDS_MAX];
     /* The thread's: when everybody's time began anew (Unix time; 0: never), and by how much the
      * clock is ahead of the monotonic one. */
     int64_t anew_ms, ahead_ms;
@@ -116,7 +125,7 @@ int find_upload(struct op *op) MUST_CHECK;
 int find_open(struct op *op, struct upload **u) MUST_CHECK;
 /* All bytes are there: accepts. 0 with the receipt in out; else out is the answer to a request that
  * brought the last byte. */
-int find_accept(struct upload *u, struct outcome *out) MUST_CHECK;
+int find_accept(struct artifact *a, struct upload *u, struct outcome *out) MUST_CHECK;
 
 /* ---- space.c ---- */
 /* 0, or ERR_LOW_SPACE with the status and the text in out. Makes one or two statfs calls. */
@@ -129,8 +138,8 @@ void cleaner_init(struct cleaner *c);
 void cleaner_destroy(struct cleaner *c); /* stopped */
 int cleaner_start(struct artifact *a, struct err *e) MUST_CHECK;
 void cleaner_stop(struct artifact *a);
-/* Any thread: the next round comes at once. */
-void cleaner_hurry(struct artifact *a);
+/* Any thread: soon, on the cleaner's. Where there are too many of them the next rounds see to it. */
+void cleaner_later(struct artifact *a, const char *id, bool remove);
 /* One round: stale uploads go, interrupted acceptances are finished. */
 void cleaner_round(struct artifact *a);
 /* Newest change of the upload's files, or attempt that was put off, Unix time; 0: no files. */

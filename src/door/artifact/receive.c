@@ -206,7 +206,7 @@ static bool counts(struct receive *rx, int wrote)
 static void finish(struct receive *rx)
 {
     struct outcome *out = &rx->op->out;
-    int r = find_accept(rx->u, out);
+    int r = find_accept(rx->op->a, rx->u, out);
     /* Nobody has to wait for the rest: the upload is what it stays. */
     registry_leave(&rx->op->a->registry, &rx->op->holder);
     if (r == 0) {

@@ -41,7 +41,7 @@ static void terminate_found(struct op *op)
         outcome_broken(&op->out, op->holder.id, &e, "the upload could not be removed; ask again");
     }
     if (left) {
-        cleaner_hurry(op->a);
+        cleaner_later(op->a, op->holder.id, false);
     }
 }
 

@@ -46,6 +46,7 @@
 #define UPLOAD_METADATA_MAX  8192 /* of Upload-Metadata, as sent */
 #define UPLOAD_PIECE_BYTES   (1u << 20)
 #define UPLOAD_SYNC_BYTES    (64u << 20)  /* a saved state this often */
+#define UPLOAD_STEP_BYTES    (8u << 20)   /* large files are cut in such steps, 10 ms apart */
 #define UPLOAD_AHEAD_BYTES   (256u << 20) /* blocks are reserved so far ahead, at most */
 #define UPLOAD_AT_ONCE_BYTES (256u << 20) /* more takes seconds to free */
 #define RECEIPT_BYTES_MAX    2048
@@ -166,8 +167,8 @@ int upload_write(struct upload *u, const void *p, size_t n, size_t *written,
  * upload_accept may take it back. */
 int upload_sync(struct upload *u, struct err *e) MUST_CHECK;
 /* Everything is written (ensure): syncs, proves, makes the receipt. An existing receipt is given
- * unchanged. ERR_CHECKSUM_MISMATCH: e->text names both digests; the upload is gone, its bytes are
- * freed. ERR_IO, ERR_NO_SPACE, ERR_NO_MEMORY: no receipt; the upload is rolled back to a synced
+ * unchanged. ERR_CHECKSUM_MISMATCH: e->text names both digests; the upload is gone; more than
+ * UPLOAD_STEP_BYTES of it are left to upload_free_gone, which takes its time. ERR_IO, ERR_NO_SPACE, ERR_NO_MEMORY: no receipt; the upload is rolled back to a synced
  * offset below its size (u->synced; at most UPLOAD_SYNC_BYTES are given up), so that a client has
  * something left to send. ERR_NOT_READY (uploads_set_stopping): nothing is changed. (Where the
  * device may hold the receipt all the same, the bytes stay, u takes no more of them, and the next

@@ -15,8 +15,8 @@
  * Power failure: before 4 has reached the disk the upload is complete and unaccepted, and the next
  * open proves it from the device; after that there is the receipt, and its bytes are durable.
  *
- * A digest that is not the declared one: ID.gone is durable first, then the bytes are freed. If
- * ID.gone cannot be written the bytes stay; the next process finds them wrong again.
+ * A digest that is not the declared one: ID.gone is durable first, then the bytes are freed; many
+ * of them later, so that the client need not wait for it. If ID.gone cannot be written the bytes stay; the next process finds them wrong again.
  *
  * A failure of 3 or 4 takes the bytes behind the saved offset back: an upload without a receipt
  * must not look complete to a client, which would have nothing left to send and no way to ask. A
@@ -70,9 +70,9 @@ static int refuse(struct upload *u, const char *found, const char *how, struct e
                    u->info.checksum[0] != '\0' ? "blake3:" : "nothing", u->info.checksum, how,
                    found);
     int r = upload_gone_commit(u, reason, &why);
-    if (r == 0) {
+    if (r == 0 && u->info.size <= UPLOAD_STEP_BYTES) {
         free_bytes(u);
-    } else {
+    } else if (r != 0) {
         log_line(LOG_ERROR, "uploads", "%.8s: the refusal could not be written down: %s",
                  u->info.id, why.text);
     }

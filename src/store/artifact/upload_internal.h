@@ -16,8 +16,7 @@
 #define UPLOAD_FILE_MODE        0640u
 #define UPLOAD_DIR_MODE         0750u
 #define UPLOAD_INFO_MAX         (256u << 10)
-#define UPLOAD_STEP_BYTES       (8u << 20) /* large files are truncated in such steps, */
-#define UPLOAD_STEP_MS          10         /* this far apart */
+#define UPLOAD_STEP_MS          10 /* between steps of UPLOAD_STEP_BYTES */
 
 /* A fact about one id that is held in memory: certain, whatever the disk says. */
 enum upload_mark_kind {

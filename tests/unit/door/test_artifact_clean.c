@@ -366,6 +366,80 @@ static void test_one_bad_file_stops_nothing(void **state)
     faults_uninstall();
 }
 
+static struct os_table slow;
+static const struct os_table *fast;
+static atomic_bool answered;
+static atomic_uint steps, too_early;
+
+/* A step of freeing; the client must have its answer before. */
+static int slow_ftruncate(int fd, uint64_t size)
+{
+    for (int i = 0; i < KIT_WAIT_MS && !atomic_load(&answered); i++) {
+        (void)os_poll_in(-1, 1);
+    }
+    too_early += atomic_load(&answered) ? 0 : 1;
+    steps++;
+    return fast->ftruncate(fd, size);
+}
+
+static bool bytes_are_freed(struct kit *k)
+{
+    char path[200];
+    struct os_stat st;
+    kit_path(k, "uploads", "", path);
+    return os_stat(path, &st) == -ENOENT;
+}
+
+static int count_other(void *ctx, const char *name)
+{
+    const struct kit *k = ctx;
+    return memcmp(name, k->id, UPLOAD_ID_LEN) != 0;
+}
+
+static bool nothing_but_the_first(struct kit *k)
+{
+    char path[200];
+    (void)snprintf(path, sizeof path, "%s/uploads", k->dir);
+    return os_list(path, count_other, k) == 0;
+}
+
+/* What is refused and large is freed step by step, behind the answer; an id that was told stays
+ * 410, one that was not leaves nothing. */
+static void test_a_refusal_does_not_wait_for_its_bytes(void **state)
+{
+    const size_t size = UPLOAD_STEP_BYTES + UPLOAD_PIECE_BYTES;
+    char *bytes = calloc(1, size);
+    char headers[2000];
+    struct err e = {0};
+    (void)state;
+    assert_non_null(bytes);
+    fast = os_current();
+    slow = *fast;
+    slow.ftruncate = slow_ftruncate;
+    os_install(&slow);
+    struct kit *k = kit_new();
+    assert_int_equal(artifact_start(k->artifact, k->server, &e), 0);
+    kit_create(k, slice_of(bytes, size));
+    bytes[5] = 1;
+    atomic_store(&answered, false);
+    assert_int_equal(kit_patch(k, 0, slice_of(bytes, size)), 422);
+    atomic_store(&answered, true);
+    kit_await(k, bytes_are_freed);
+    assert_int_equal(kit_head(k), 410);
+    assert_int_equal(steps, 2);
+    bytes[5] = 0;
+    (void)kit_creation(headers, slice_of(bytes, size), UPLOAD_TYPE);
+    bytes[5] = 1;
+    atomic_store(&answered, false);
+    assert_int_equal(kit_ask(k, "POST", "/files", headers, slice_of(bytes, size)), 422);
+    atomic_store(&answered, true);
+    kit_await(k, nothing_but_the_first);
+    assert_int_equal(too_early, 0);
+    kit_free(k);
+    os_install(fast);
+    free(bytes);
+}
+
 /* Leavings of a crash that cannot be removed do not keep the door from opening. */
 static void test_a_start_on_a_failing_disk(void **state)
 {
@@ -400,6 +474,7 @@ int main(void)
         cmocka_unit_test(test_a_start_gives_the_whole_time_anew),
         cmocka_unit_test(test_what_cannot_be_read_expires),
         cmocka_unit_test(test_one_bad_file_stops_nothing),
+        cmocka_unit_test(test_a_refusal_does_not_wait_for_its_bytes),
         cmocka_unit_test(test_a_start_on_a_failing_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
