@@ -125,6 +125,8 @@
       "Requests through a proxy whose first 16 MiB came at once: it may hold requests back.")      \
     X(ARTIFACT_LOW_SPACE, "tallyman_artifact_low_space_total", "counter",                          \
       "Requests refused because the file system is nearly full.")                                  \
+    X(ARTIFACT_RESERVED, "tallyman_artifact_reserved_bytes", "gauge",                              \
+      "Bytes promised to uploads that are under way.")                                             \
     X(ARTIFACT_TAKEOVERS, "tallyman_artifact_takeovers_total", "counter",                          \
       "Silent or slow writers that were ended for a newcomer.")                                    \
     X(ARTIFACT_EXPIRED, "tallyman_artifact_expired_total", "counter",                              \

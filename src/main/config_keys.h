@@ -106,6 +106,14 @@
       "TALLYMAN_PARTIAL_UPLOAD_RETENTION_MS", "silence after which a partial upload is removed")   \
     X(UPLOADS_MAX, uploads_max, UINT, "256", 1, 10000, "uploads-max", "TALLYMAN_UPLOADS_MAX",      \
       "uploads that are received at a time, more are answered 503")                                \
+    X(UPLOADS_PER_ADDRESS_MAX, uploads_per_address_max, UINT, "128", 1, 10000,                     \
+      "uploads-per-address-max", "TALLYMAN_UPLOADS_PER_ADDRESS_MAX",                               \
+      "of these, from one client address")                                                         \
+    X(UPLOAD_SHARE_PROJECT, upload_share_project, UINT, "75", 1, 100, "upload-share-project",      \
+      "TALLYMAN_UPLOAD_SHARE_PROJECT",                                                             \
+      "percent of the free space that a project's uploads may reserve")                            \
+    X(UPLOAD_SHARE_ADDRESS, upload_share_address, UINT, "50", 1, 100, "upload-share-address",      \
+      "TALLYMAN_UPLOAD_SHARE_ADDRESS", "the same of one client address")                           \
     X(ISSUER, issuer, TEXT, "", 0, 512, "issuer", "TALLYMAN_ISSUER",                               \
       "http(s) URL that receipts name, for ever; empty: http://LISTEN on loopback")                \
     X(PUBLIC_URL, public_url, TEXT, "", 0, 1000, "public-url", "TALLYMAN_PUBLIC_URL",              \

@@ -52,7 +52,10 @@ int artifacts_open(struct artifacts *a, const struct config *c, struct store *st
                                        .min_free_bytes = c->min_free_bytes,
                                        .low_space_status = (unsigned)c->low_space_status,
                                        .retention_ms = c->partial_upload_retention_ms,
-                                       .uploads_max = (unsigned)c->uploads_max};
+                                       .uploads_max = (unsigned)c->uploads_max,
+                                       .address_uploads_max = (unsigned)c->uploads_per_address_max,
+                                       .project_percent = (unsigned)c->upload_share_project,
+                                       .address_percent = (unsigned)c->upload_share_address};
     int r = http_networks_parse(c->trusted_proxies, &options.proxies, e);
     return r != 0 ? r : artifact_new(&options, store, &a->door, e);
 }

@@ -28,6 +28,12 @@ struct os_stat {
     uint64_t mtime_ms; /* of the last change of content, Unix time */
 };
 
+struct os_disk {
+    uint64_t bytes, free_bytes;   /* of the file system; free: to us */
+    uint64_t inodes, free_inodes; /* 0 and 0: it does not count them */
+    uint64_t kind;                /* f_type of statfs(2) */
+};
+
 /* Called for each entry of a directory ("." and ".." left out); non-zero stops and is returned by
  * os_list. */
 typedef int os_list_fn(void *ctx, const char *name);

@@ -11,8 +11,8 @@
  * their failures for "not done"; but an EIO or ENOSPC of write_back says that pages were lost, and
  * is said once: a sync after it may return 0. poll_in waits until fd can be read: 1 ready, 0 time
  * is over (-1 ms: no limit), or a signal came; poll is the same for several. watch_dir gives a
- * non-blocking descriptor that can be read when a name was moved into the directory. disk_size:
- * bytes of the file system, used and free. rename_new is a rename that never replaces: -EEXIST;
+ * non-blocking descriptor that can be read when a name was moved into the directory. disk:
+ * all that can be asked of a file system. rename_new is a rename that never replaces: -EEXIST;
  * where the file system cannot do that, -EINVAL. It is for the places that files are delivered to,
  * which the model disk does not hold; so are link (a second name; -EEXIST, never a replacement) and
  * rmdir, for backups.
@@ -81,7 +81,7 @@
     X(int, write_back, (int fd, uint64_t offset, uint64_t n, bool wait), (fd, offset, n, wait))    \
     X(int, drop_range, (int fd, uint64_t offset, uint64_t n), (fd, offset, n))                     \
     X(int, watch_dir, (const char *path), (path))                                                  \
-    X(int, disk_size, (const char *path, uint64_t *bytes), (path, bytes))                          \
+    X(int, disk, (const char *path, struct os_disk *out), (path, out))                             \
     X(int, getpeername, (int fd, struct sockaddr *a, unsigned *len), (fd, a, len))                 \
     X(int, rename_new, (const char *from, const char *to), (from, to))                             \
     X(int, core_limit, (uint64_t * bytes), (bytes))                                                \

@@ -26,6 +26,7 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -208,13 +209,23 @@ static int real_free_space(const char *path, uint64_t *bytes)
     return got;
 }
 
-static int real_disk_size(const char *path, uint64_t *bytes)
+static int call_statfs(const char *path, struct statfs *fs)
 {
-    struct statvfs fs;
-    int got = file_system(path, &fs);
+    RETRY(int, statfs(path, fs));
+}
+
+static int real_disk(const char *path, struct os_disk *out)
+{
+    struct statfs fs;
+    int got = call_statfs(path, &fs);
 
     if (got == 0) {
-        *bytes = blocks_bytes(fs.f_blocks, fs.f_frsize);
+        uint64_t block = fs.f_frsize > 0 ? (uint64_t)fs.f_frsize : (uint64_t)fs.f_bsize;
+        *out = (struct os_disk){.bytes = blocks_bytes(fs.f_blocks, block),
+                                .free_bytes = blocks_bytes(fs.f_bavail, block),
+                                .inodes = fs.f_files,
+                                .free_inodes = fs.f_ffree,
+                                .kind = (uint64_t)fs.f_type & UINT32_MAX};
     }
     return got;
 }

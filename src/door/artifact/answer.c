@@ -39,6 +39,17 @@ void outcome_broken(struct outcome *out, const char *id, const struct err *e, co
     }
 }
 
+void outcome_no_room(struct outcome *out, const char *id, const struct err *e)
+{
+    if (e->code == ERR_LOW_SPACE) {
+        outcome_low_space(out, e->text);
+        return;
+    }
+    log_line(LOG_ERROR, "artifact", "upload %.8s: %s", id, e->text);
+    outcome_low_space(out, "the free space of this server cannot be read");
+    out->status = 503;
+}
+
 void outcome_accept(struct outcome *out, const struct receipt *r)
 {
     if (&out->receipt != r) {

@@ -1,8 +1,8 @@
 /* append: PATCH on /files/ID (spec/tus.md 4; order of checks: artifacts.md 4.2, decisions).
  *
  * content type -> Upload-Offset -> Upload-Checksum -> known? -> is there a live writer? -> is the
- * offset right? -> already complete: its acceptance is finished -> does Content-Length fit? -> the
- * body. Nothing is stored before the last of these.
+ * offset right? -> already complete: its acceptance is finished -> does Content-Length fit? -> is
+ * there room for what is missing? -> the body. Nothing is stored before the last of these.
  *
  * A 409 tells the offset to go on from. A holder that is about to leave is waited for (registry.c),
  * so that a client which lost its connection gets on at its first or second try. */
@@ -39,6 +39,22 @@ static void append_complete(struct op *op, struct upload *u)
     }
 }
 
+/* What is missing must fit beside all others. Who is told "later" keeps the upload while asking. */
+static int promise(struct op *op, const struct upload *u)
+{
+    const struct room_owner owner = {.project = u->info.project, .address = op->address};
+    struct err e = {0};
+    int r = room_take_again(&op->a->room, u->info.id, &owner, u->info.size - upload_blocks(u),
+                            &op->promise, &e);
+    if (r != 0) {
+        op->out.has_offset = true;
+        op->out.offset = atomic_load(&u->synced);
+        outcome_no_room(&op->out, u->info.id, &e);
+        attempts_note(&op->a->attempts, u->info.id);
+    }
+    return r;
+}
+
 static void append_open(struct op *op, struct upload *u, struct http_body *body)
 {
     uint64_t synced = atomic_load(&u->synced);
@@ -52,8 +68,10 @@ static void append_open(struct op *op, struct upload *u, struct http_body *body)
         op->out.offset = synced;
         outcome_fail(&op->out, ERR_UPLOAD_SIZE_EXCEEDED,
                      "the body goes past the end of the upload");
-    } else {
-        metric_add(METRIC_ARTIFACT_RESUMED, synced > 0 && left > 0 ? 1 : 0);
+    } else if (left == 0) {
+        (void)artifact_receive(op, u, body); /* nothing to find room for */
+    } else if (promise(op, u) == 0) {
+        metric_add(METRIC_ARTIFACT_RESUMED, synced > 0 ? 1 : 0);
         (void)artifact_receive(op, u, body);
     }
 }
@@ -88,6 +106,7 @@ static void append_work(void *ctx, struct http_body *body)
     }
     op->holder.body = body;
     op->holder.writer = true;
+    op->holder.address = op->address;
     r = registry_hold(&op->a->registry, &op->holder, &seen);
     if (r != 0) {
         append_held(op, &seen, r);
@@ -95,6 +114,7 @@ static void append_work(void *ctx, struct http_body *body)
     }
     if (find_open(op, &u) == 0) {
         append_open(op, u, body);
+        op_promise_end(op, u);
     }
     upload_close(u); /* it may cut the file: never beside a successor */
     registry_leave(&op->a->registry, &op->holder);

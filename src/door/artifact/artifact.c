@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #include "base/ensure.h"
+#include "base/metrics.h"
 #include "door/artifact/internal.h"
 
 #define TRAIL_THREADS 2 /* read back what was stored; more than the cores would help nobody */
@@ -35,6 +36,9 @@ struct op *op_new(struct artifact *a, struct http_request *req, const char *id)
     }
     op->a = a;
     op->out.low_space_status = a->options.low_space_status;
+    if (!http_peer_is(req, &a->options.proxies)) { /* whose clients cannot be told apart */
+        http_client_address(req, op->address);
+    }
     if (id != NULL) {
         memcpy(op->holder.id, id, sizeof op->holder.id);
     }
@@ -290,7 +294,10 @@ int artifact_new(const struct artifact_options *options, struct store *store, st
         free(a);
         return r;
     }
-    registry_init(&a->registry, options->uploads_max);
+    registry_init(&a->registry, options->uploads_max, options->address_uploads_max);
+    room_init(&a->room, options->data, options->min_free_bytes, options->project_percent,
+              options->address_percent);
+    space_init(&a->space);
     attempts_init(&a->attempts);
     cleaner_init(&a->cleaner);
     if (store != NULL) {
@@ -314,7 +321,8 @@ int artifact_start(struct artifact *a, struct http_server *server, struct err *e
 {
     ensure(server != NULL);
     uploads_set_stopping(a->uploads, false);
-    return cleaner_start(a, e);
+    int r = space_start(a, e);
+    return r != 0 ? r : cleaner_start(a, e);
 }
 
 void artifact_stopping(struct artifact *a)
@@ -326,6 +334,7 @@ void artifact_stop(struct artifact *a)
 {
     artifact_stopping(a);
     cleaner_stop(a);
+    space_stop(a);
 }
 
 void artifact_free(struct artifact *a)
@@ -334,7 +343,10 @@ void artifact_free(struct artifact *a)
         return;
     }
     cleaner_stop(a);
+    space_stop(a);
     cleaner_destroy(&a->cleaner);
+    space_destroy(&a->space);
+    room_destroy(&a->room);
     attempts_destroy(&a->attempts);
     registry_destroy(&a->registry);
     uploads_close(a->uploads);
@@ -346,7 +358,8 @@ void artifact_get_status(const struct artifact *a, struct artifact_status *out)
     *out = (struct artifact_status){.writers = registry_writers(&a->registry),
                                     .partial_uploads = atomic_load(&a->cleaner.partial_uploads),
                                     .partial_bytes = atomic_load(&a->cleaner.partial_bytes),
-                                    .low_space = atomic_load(&a->low_space),
+                                    .reserved_bytes = metric_get(METRIC_ARTIFACT_RESERVED),
+                                    .low_space = space_is_low(a),
                                     .scanned = atomic_load(&a->cleaner.scanned)};
 }
 

@@ -24,6 +24,9 @@ struct artifact_options {
     unsigned low_space_status;    /* 429 or 503 */
     uint64_t retention_ms;        /* of partial uploads */
     unsigned uploads_max;         /* writers at a time, more are 503 */
+    unsigned address_uploads_max; /* of one client address */
+    /* How much of the free space may be promised to the uploads of one project, of one address. */
+    unsigned project_percent, address_percent;
 };
 
 struct artifact;
@@ -50,6 +53,7 @@ struct uploads *artifact_uploads(struct artifact *a);
 struct artifact_status {
     unsigned writers;                        /* uploads that are receiving now */
     uint64_t partial_uploads, partial_bytes; /* of the last round of the cleaner */
+    uint64_t reserved_bytes;                 /* promised to uploads that are under way */
     bool low_space;
     bool scanned; /* a round has ended: the numbers above mean something */
 };

@@ -103,6 +103,7 @@ static void remove_stale(struct artifact *a, const char *id)
     if (activity_ms > 0 && is_over(a, activity_ms)) {
         int r = upload_remove(a->uploads, slice_of(id, UPLOAD_ID_LEN), &e);
         if (r == 0) {
+            room_forget(&a->room, id);
             metric_add(METRIC_ARTIFACT_EXPIRED, 1);
             log_line(LOG_INFO, "artifact", "upload %.8s: removed, its time was over", id);
         } else if (r != ERR_REFUSED && r != ERR_NOT_READY) { /* accepted meanwhile: it stays */
@@ -195,6 +196,18 @@ static bool finish_one(struct artifact *a, const char *id)
     return r != ERR_IO || e.os_errno != EIO;
 }
 
+/* The promises of before the restart, as far as they fit; the others ask again. */
+static void restore_promise(struct artifact *a, const struct upload_seen *seen)
+{
+    const struct room_owner owner = {.project = seen->project, .address = ""};
+    struct holder h = holder_of(seen->id);
+    if (seen->length >= seen->size || registry_try(&a->registry, &h) != 0) {
+        return;
+    }
+    room_restore(&a->room, seen->id, &owner, seen->size - seen->length);
+    registry_leave(&a->registry, &h);
+}
+
 static int on_seen(void *ctx, const struct upload_seen *seen)
 {
     struct round *round = ctx;
@@ -215,6 +228,9 @@ static int on_seen(void *ctx, const struct upload_seen *seen)
     if (is_over(round->a, seen->activity_ms)) {
         remove_stale(round->a, seen->id);
     } else if (seen->kind == UPLOAD_PARTIAL) {
+        if (!atomic_load(&round->a->cleaner.scanned)) {
+            restore_promise(round->a, seen);
+        }
         round->partial_uploads++;
         round->partial_bytes += seen->length;
     }
@@ -248,7 +264,6 @@ void cleaner_round(struct artifact *a)
     struct round round = {.a = a};
     struct err e = {0};
     char path[PATH_MAX_];
-    space_look(a);
     int r = uploads_scan(a->uploads, on_seen, &round, &e);
     if (r != 0 && r != ERR_NOT_READY) {
         log_line(LOG_ERROR, "artifact", "the uploads could not be looked through: %s", e.text);

@@ -77,6 +77,7 @@ static void forget(struct op *op, uint64_t stored_bytes, int end)
     struct registry *g = &op->a->registry;
     struct holder h = {.writer = false};
     struct err e = {0};
+    room_forget(&op->a->room, op->info.id);
     if (end == ERR_NOT_READY) {
         return; /* no time now: it expires */
     }
@@ -108,6 +109,9 @@ static void take_body(struct op *op, struct http_body *body)
         registry_opened(&op->a->registry, &op->holder, &op->info, 0);
         end = artifact_receive(op, u, body);
         stored_bytes = u->written;
+        if (op->location) {
+            op_promise_end(op, u);
+        }
         upload_close(u); /* it may cut the file: never beside a successor */
     } else {
         outcome_broken(&op->out, op->info.id, &e, "the upload could not be opened");
@@ -126,24 +130,37 @@ static void create_work(void *ctx, struct http_body *body)
     struct op *op = ctx;
     struct err e = {0};
     bool whole = op->body_bytes == op->info.size;
+    const struct room_owner owner = {.project = op->info.project, .address = op->address};
     op->holder.body = body;
+    op->holder.address = op->address;
     op->holder.writer = op->body_bytes != 0;
     if (op->holder.writer && registry_enter(&op->a->registry, &op->holder) != 0) {
         outcome_fail(&op->out, ERR_UPLOADS_BUSY, "too many uploads are receiving now");
         op->out.retry_after_s = 1;
         return;
     }
-    int r = upload_create(op->a->uploads, &op->info, !whole, &e);
+    int r = room_take(&op->a->room, &owner, op->info.size, &op->promise, &e);
+    if (r != 0) {
+        outcome_no_room(&op->out, "new", &e);
+        registry_leave(&op->a->registry, &op->holder);
+        return;
+    }
+    r = upload_create(op->a->uploads, &op->info, !whole, &e);
     if (r != 0) {
         outcome_broken(&op->out, "new", &e, "the upload could not be made");
     } else {
+        room_name(&op->a->room, op->promise, op->info.id);
         metric_add(METRIC_ARTIFACT_CREATED, 1);
         op->location = !whole;
         op->out.expires_ms = expires_from(op->a, (int64_t)os_clock_real_ms());
     }
     if (r == 0 && op->holder.writer) {
         take_body(op, body);
+    } else if (r == 0) {
+        room_leave(&op->a->room, op->promise, op->info.size);
+        op->promise = NULL;
     }
+    op_promise_end(op, NULL);
     registry_leave(&op->a->registry, &op->holder);
 }
 

@@ -9,6 +9,7 @@
 #include "door/artifact/attempts.h"
 #include "door/artifact/head.h"
 #include "door/artifact/registry.h"
+#include "door/artifact/room.h"
 #include "store/control.h"
 
 #define LOW_SPACE_RETRY_S 60
@@ -38,6 +39,16 @@ struct cleaner {
     atomic_bool scanned;
 };
 
+struct space {
+    pthread_t thread;
+    pthread_mutex_t lock; /* of stop; no other is taken under it */
+    pthread_cond_t wake;
+    bool stop;
+    atomic_bool running, asked;
+    atomic_int code; /* of the last look: 0, ERR_LOW_SPACE, ERR_IO */
+    _Atomic uint64_t looked_ms;
+};
+
 struct artifact {
     _Atomic uint64_t burst_told_ms;  /* when it was last said that a proxy holds requests back */
     struct artifact_options options; /* its texts are borrowed for the door's life */
@@ -45,8 +56,9 @@ struct artifact {
     struct control *control; /* loop thread; NULL: not open */
     struct registry registry;
     struct attempts attempts;
-    unsigned askers;       /* loop thread: questions that have a thread of their own */
-    atomic_bool low_space; /* at the last look */
+    struct room room;
+    struct space space;
+    unsigned askers; /* loop thread: questions that have a thread of their own */
     struct cleaner cleaner;
 };
 
@@ -71,15 +83,17 @@ struct op {
     /* POST: what is to be made. HEAD: what was found. */
     struct upload_info info;
     bool has_info;
-    bool head;           /* HEAD, not the receipt's route */
-    bool asks;           /* HEAD or the receipt's route */
-    bool asker;          /* counted in askers */
-    bool brief;          /* nothing is waited for, opened or finished */
-    bool location;       /* its id is synced: Location may be told */
-    uint64_t body_bytes; /* of the POST; UINT64_MAX: chunked */
-    uint64_t offset;     /* Upload-Offset of the PATCH */
-    struct checksum sum; /* of this request's body, if it has one */
-    bool forwarded;      /* its headers have the traces of a proxy */
+    bool head;                      /* HEAD, not the receipt's route */
+    bool asks;                      /* HEAD or the receipt's route */
+    bool asker;                     /* counted in askers */
+    bool brief;                     /* nothing is waited for, opened or finished */
+    bool location;                  /* its id is synced: Location may be told */
+    uint64_t body_bytes;            /* of the POST; UINT64_MAX: chunked */
+    uint64_t offset;                /* Upload-Offset of the PATCH */
+    struct checksum sum;            /* of this request's body, if it has one */
+    bool forwarded;                 /* its headers have the traces of a proxy */
+    char address[HTTP_ADDRESS_MAX]; /* of the client; "": it cannot be told from others */
+    struct room_promise *promise;   /* NULL: none */
     struct outcome out;
     void (*work)(void *ctx, struct http_body *body);
 };
@@ -106,6 +120,9 @@ void artifact_receipt(struct artifact *a, struct http_request *req, const char *
  * syncs, and accepts when all is there. Fills op->out. Returns how the body ended: 0, or the code
  * of http_body_read. */
 int artifact_receive(struct op *op, struct upload *u, struct http_body *body);
+/* The request's hold on its promise ends: what is missing stays promised for a while, unless there
+ * is a receipt, or a refusal. NULL is fine as u: it was not opened. */
+void op_promise_end(struct op *op, const struct upload *u);
 
 /* ---- burst.c ---- */
 /* Of a body that came through a proxy: how much of it there is, and how long was waited for it. */
@@ -128,10 +145,14 @@ int find_open(struct op *op, struct upload **u) MUST_CHECK;
 int find_accept(struct artifact *a, struct upload *u, struct outcome *out) MUST_CHECK;
 
 /* ---- space.c ---- */
-/* 0, or ERR_LOW_SPACE with the status and the text in out. Makes one or two statfs calls. */
+void space_init(struct space *s);
+void space_destroy(struct space *s); /* stopped */
+int space_start(struct artifact *a, struct err *e) MUST_CHECK;
+void space_stop(struct artifact *a);
+/* 0, or ERR_LOW_SPACE with the status and the text in out. While the thread runs: no system call
+ * that could block. */
 int space_check(struct artifact *a, struct outcome *out) MUST_CHECK;
-/* The same without an answer, for status. */
-void space_look(struct artifact *a);
+bool space_is_low(const struct artifact *a);
 
 /* ---- cleaner.c ---- */
 void cleaner_init(struct cleaner *c);
@@ -151,6 +172,8 @@ void outcome_fail(struct outcome *out, int code, const char *text);
 void outcome_low_space(struct outcome *out, const char *text);
 /* Of a failure of the disk: the client hears `text` only, the log what happened. */
 void outcome_broken(struct outcome *out, const char *id, const struct err *e, const char *text);
+/* room_take's: what is short is told. */
+void outcome_no_room(struct outcome *out, const char *id, const struct err *e);
 void outcome_accept(struct outcome *out, const struct receipt *r);
 /* Upload-Expires of an upload that was just touched. */
 int64_t expires_from(const struct artifact *a, int64_t activity_ms);

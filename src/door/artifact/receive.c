@@ -76,6 +76,9 @@ static int take_body(struct receive *rx, struct err *e)
             r = upload_write(rx->u, rx->buffer, n, &written, e);
             ensure(r != 0 || written == n);
             rx->at += written;
+            if (rx->op->promise != NULL) {
+                room_set(&rx->op->a->room, rx->op->promise, size - upload_blocks(rx->u));
+            }
             holder_tell(&rx->op->holder, atomic_load(&rx->u->synced));
         }
     }
@@ -203,10 +206,23 @@ static bool counts(struct receive *rx, int wrote)
     return wrote == 0 && rx->end == 0 && rx->refused == 0;
 }
 
+void op_promise_end(struct op *op, const struct upload *u)
+{
+    struct room *room = &op->a->room;
+    if (op->promise != NULL && (op->out.accepted || u == NULL || u->gone)) {
+        room_drop(room, op->promise);
+    } else if (op->promise != NULL) {
+        /* Blocks ahead go back when it is closed. */
+        room_leave(room, op->promise, u->info.size - u->written);
+    }
+    op->promise = NULL;
+}
+
 static void finish(struct receive *rx)
 {
     struct outcome *out = &rx->op->out;
     int r = find_accept(rx->op->a, rx->u, out);
+    op_promise_end(rx->op, rx->u);
     /* Nobody has to wait for the rest: the upload is what it stays. */
     registry_leave(&rx->op->a->registry, &rx->op->holder);
     if (r == 0) {

@@ -8,7 +8,9 @@
  *
  * Places are few, and a body of a byte every half minute would hold one for ever. So when all are
  * taken, each newcomer may end the slowest writer of those that are slower than any line is, and
- * waits for its place. Nobody is ended for being slow while there is room.
+ * waits for its place. Nobody is ended for being slow while there is room. One client address has
+ * a bound of its own, so that it cannot take all places; clients on this machine (a proxy's) do
+ * not: they cannot be told apart.
  *
  * Nothing here survives the process: after a restart nobody holds anything. A list is enough: there
  * are as many holders as requests with a thread, some hundreds.
@@ -36,10 +38,11 @@ static void give_lock(struct registry *g)
     ensure(r == 0);
 }
 
-void registry_init(struct registry *g, unsigned writers_max)
+void registry_init(struct registry *g, unsigned writers_max, unsigned address_writers_max)
 {
     pthread_condattr_t attr;
     *g = (struct registry){.writers_max = writers_max,
+                           .address_writers_max = address_writers_max,
                            .silent_ms = REGISTRY_SILENT_MS,
                            .wait_ms = REGISTRY_WAIT_MS,
                            .slow_ms = REGISTRY_SLOW_MS};
@@ -106,10 +109,30 @@ static struct holder *find(struct registry *g, const char *id)
     return NULL;
 }
 
+static bool same_address(const struct holder *a, const struct holder *b)
+{
+    return a->address != NULL && b->address != NULL && strcmp(a->address, b->address) == 0;
+}
+
+/* Whether this client has all the places that one may have. */
+static bool address_is_full(const struct registry *g, const struct holder *h)
+{
+    const struct holder *other;
+    unsigned count = 0;
+    if (!h->writer || h->address == NULL || h->address[0] == '\0') {
+        return false;
+    }
+    LIST_FOREACH(other, &g->holders, link)
+    {
+        count += other->writer && same_address(other, h);
+    }
+    return count >= g->address_writers_max;
+}
+
 static int insert(struct registry *g, struct holder *h)
 {
     ensure(!h->listed);
-    if (h->writer && g->writers >= g->writers_max) {
+    if (h->writer && (g->writers >= g->writers_max || address_is_full(g, h))) {
         return ERR_UPLOADS_BUSY;
     }
     g->writers += h->writer ? 1 : 0;
@@ -150,16 +173,17 @@ static uint64_t slow_rate(const struct registry *g, struct holder *h, uint64_t n
     return received * 1000000 / us;
 }
 
-/* True when one is on its way out. */
-static bool end_slowest(const struct registry *g)
+/* True when one is on its way out, whose place the newcomer can have. */
+static bool end_slowest(const struct registry *g, const struct holder *newcomer)
 {
+    bool own = address_is_full(g, newcomer);
     struct holder *h;
     struct holder *slowest = NULL;
     uint64_t least = UINT64_MAX;
     uint64_t now_ns = os_clock_mono_ns();
     LIST_FOREACH(h, &g->holders, link)
     {
-        uint64_t rate = slow_rate(g, h, now_ns);
+        uint64_t rate = own && !same_address(h, newcomer) ? UINT64_MAX : slow_rate(g, h, now_ns);
         slowest = rate < least ? h : slowest;
         least = rate < least ? rate : least;
     }
@@ -214,7 +238,7 @@ static int try_hold(struct registry *g, struct holder *h, bool *room, bool *wait
     struct holder *other = h->id[0] == '\0' ? NULL : find(g, h->id);
     if (other == NULL) {
         int r = insert(g, h);
-        *room = *room || (r == ERR_UPLOADS_BUSY && end_slowest(g));
+        *room = *room || (r == ERR_UPLOADS_BUSY && end_slowest(g, h));
         *wait = *room;
         return r;
     }

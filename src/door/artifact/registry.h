@@ -35,6 +35,7 @@ struct holder {
     char id[UPLOAD_ID_LEN + 1]; /* "": an upload that is being made, nobody knows its id */
     bool writer;                /* one of writers_max */
     bool removes;               /* ends whoever writes, silent or not */
+    const char *address;        /* of the client, while it is held; NULL or "": of this machine */
     struct http_body *body;     /* of a writer */
     /* From registry_opened on; borrowed until the holder leaves. */
     const struct upload_info *info;
@@ -62,12 +63,12 @@ struct registry {
     pthread_cond_t moved; /* a holder left, or has another state */
     LIST_HEAD(, holder) holders;
     atomic_uint writers; /* changed under the lock */
-    unsigned writers_max;
+    unsigned writers_max, address_writers_max;
     uint64_t silent_ms, wait_ms; /* REGISTRY_SILENT_MS, REGISTRY_WAIT_MS */
     uint64_t slow_ms;            /* REGISTRY_SLOW_MS */
 };
 
-void registry_init(struct registry *g, unsigned writers_max);
+void registry_init(struct registry *g, unsigned writers_max, unsigned address_writers_max);
 void registry_destroy(struct registry *g); /* empty */
 /* Any time: other bounds, for tests. */
 void registry_set_patience(struct registry *g, uint64_t silent_ms, uint64_t wait_ms);
@@ -76,8 +77,8 @@ unsigned registry_writers(const struct registry *g);
 
 /* Makes h, filled but for its state, the holder of h->id. Ends a silent writer and waits for it,
  * waits for others that leave by themselves. 0. ERR_LOCKED: it is held and *seen (may be NULL) says
- * by whom. ERR_UPLOAD_NOT_FOUND: it is being removed. ERR_UPLOADS_BUSY: too many writers, none of
- * which is slow; a slow one is ended and waited for. */
+ * by whom. ERR_UPLOAD_NOT_FOUND: it is being removed. ERR_UPLOADS_BUSY: too many writers, of all or
+ * of this address, none of which is slow; a slow one is ended and waited for. */
 int registry_hold(struct registry *g, struct holder *h, struct holder_seen *seen) MUST_CHECK;
 /* The same without waiting and without ending anybody; ERR_LOCKED at once. */
 int registry_try(struct registry *g, struct holder *h) MUST_CHECK;

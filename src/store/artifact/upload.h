@@ -130,6 +130,7 @@ struct upload {
     uint64_t written;
     uint64_t saved; /* the offset in ID.state; synced, unless every byte is in and synced */
     uint64_t reserved_to, back_to, waited_to; /* blocks ahead; write-back begun, awaited up to */
+    uint64_t blocks_to;                       /* of reserved_to, what the file system gave */
     int fd, state_fd;
     uint64_t state_sequence;
     struct blake3 hash;       /* of [0, written) */
@@ -185,6 +186,8 @@ void upload_release(struct upload *u);
  * freed step by step. ERR_IO, ERR_NOT_READY: that failed, u can only be closed, and the next open
  * does it. ERR_GONE: as before. */
 int upload_discard(struct upload *u, struct err *e) MUST_CHECK;
+/* Up to where the file has its blocks: what was written, and what was reserved ahead. */
+uint64_t upload_blocks(const struct upload *u);
 /* What may be told of it without a receipt: synced, below the size, and nothing takes it back, also
  * not an acceptance that fails. The writer's own. */
 uint64_t upload_promised(const struct upload *u);
@@ -207,6 +210,7 @@ struct upload_seen {
     const char *id;
     enum upload_kind kind;
     uint64_t size, length; /* declared; of the file now */
+    const char *project;   /* of one that is PARTIAL or COMPLETE; else "" */
     int64_t activity_ms;   /* newest time of content change of ID, ID.info, ID.state, ID.gone */
 };
 int uploads_scan(struct uploads *us, int (*each)(void *ctx, const struct upload_seen *seen),

@@ -111,6 +111,7 @@ static void stand_at(struct upload *u, uint64_t offset, const struct blake3 *has
     u->written = offset;
     u->hash = *hash;
     u->reserved_to = offset;
+    u->blocks_to = offset;
     u->back_to = offset;
     u->waited_to = offset;
     atomic_store(&u->synced, offset);

@@ -89,12 +89,12 @@ static int look_at_files(struct uploads *us, const char *id, struct files *f, st
 }
 
 static int kind_of(struct uploads *us, const char *id, const struct files *f,
-                   struct upload_seen *seen, struct err *e)
+                   struct upload_info *info, struct upload_seen *seen, struct err *e)
 {
-    struct upload_info info;
-    int r = upload_load(us, slice_cstr(id), &info, e);
+    int r = upload_load(us, slice_cstr(id), info, e);
     if (r == 0) {
-        seen->size = info.size;
+        seen->size = info->size;
+        seen->project = info->project;
     }
     if (f->receipt) {
         seen->kind = UPLOAD_ACCEPTED;
@@ -107,7 +107,7 @@ static int kind_of(struct uploads *us, const char *id, const struct files *f,
     if (f->there[3] || upload_mark_has(us, id, UPLOAD_MARK_GONE, NULL)) {
         seen->kind = UPLOAD_GONE;
     } else {
-        seen->kind = r == 0 && f->length == info.size ? UPLOAD_COMPLETE : UPLOAD_PARTIAL;
+        seen->kind = r == 0 && f->length == info->size ? UPLOAD_COMPLETE : UPLOAD_PARTIAL;
     }
     return r;
 }
@@ -116,12 +116,13 @@ static int round_see(void *ctx, const char *name)
 {
     struct round *round = ctx;
     char id[UPLOAD_ID_LEN + 1];
+    struct upload_info info;
     struct files f;
     struct err e = {0};
     if (!id_of(name, ".info", id)) {
         return 0;
     }
-    struct upload_seen seen = {.id = id};
+    struct upload_seen seen = {.id = id, .project = ""};
     /* The accepted ones stay, and come to be nearly all: one question each. */
     int r = look_for_receipt(round->us, id, &e);
     bool accepted = r == 1;
@@ -134,7 +135,7 @@ static int round_see(void *ctx, const char *name)
     if (r == 0 && !accepted) {
         seen.length = f.length;
         seen.activity_ms = (int64_t)f.newest_ms;
-        r = kind_of(round->us, id, &f, &seen, &e);
+        r = kind_of(round->us, id, &f, &info, &seen, &e);
     }
     if (r == ERR_NOT_FOUND) {
         return 0; /* it went meanwhile */

@@ -52,6 +52,7 @@ static void stand_back(struct upload *u)
     u->written = u->saved;
     u->hash = u->hash_saved;
     u->reserved_to = u->saved;
+    u->blocks_to = u->saved;
     u->back_to = u->saved;
     u->waited_to = u->saved;
     u->reread = true;
@@ -111,6 +112,11 @@ int upload_discard(struct upload *u, struct err *e)
     }
     u->held = false;
     return 0;
+}
+
+uint64_t upload_blocks(const struct upload *u)
+{
+    return u->blocks_to > u->written ? u->blocks_to : u->written;
 }
 
 uint64_t upload_promised(const struct upload *u)
@@ -237,7 +243,9 @@ static void reserve(struct upload *u, uint64_t to)
     ahead = ahead < UPLOAD_AHEAD_BYTES ? ahead : UPLOAD_AHEAD_BYTES;
     uint64_t n = left < ahead ? left : ahead;
     /* A hint; the write itself finds out about space. */
-    (void)os_reserve(u->fd, from, n);
+    if (os_reserve(u->fd, from, n) == 0) {
+        u->blocks_to = from + n;
+    }
     u->reserved_to = from + n;
 }
 

@@ -59,7 +59,10 @@ static inline struct artifact_options kit_options(void)
                                      .min_free_bytes = 1,
                                      .low_space_status = 429,
                                      .retention_ms = 1800000,
-                                     .uploads_max = 16};
+                                     .uploads_max = 16,
+                                     .address_uploads_max = 16,
+                                     .project_percent = 100,
+                                     .address_percent = 100};
 }
 
 struct kit_job {

@@ -276,7 +276,7 @@ static void file_calls_report_errors(void **state)
     char byte = 0;
     struct os_stat st;
     uint64_t space;
-    uint64_t size;
+    struct os_disk disk;
     int fd = os_open(directory, O_RDONLY | O_DIRECTORY, 0);
     int file = make(at("file"), "x");
     int pipes[2];
@@ -297,9 +297,12 @@ static void file_calls_report_errors(void **state)
     assert_int_equal(os_free_space(at("none"), &space), -ENOENT);
     assert_int_equal(os_free_space(directory, &space), 0);
     assert_true(space > 0);
-    assert_int_equal(os_disk_size(at("none"), &size), -ENOENT);
-    assert_int_equal(os_disk_size(directory, &size), 0);
-    assert_true(size >= space);
+    assert_int_equal(os_disk(at("none"), &disk), -ENOENT);
+    assert_int_equal(os_disk(directory, &disk), 0);
+    assert_true(disk.bytes >= disk.free_bytes && disk.free_bytes > 0);
+    assert_true(disk.inodes >= disk.free_inodes);
+    assert_true(disk.kind != 0);
+    assert_int_equal(os_getpeername(-1, NULL, NULL), -EBADF);
     assert_int_equal(os_reserve(fd, 0, 1), -EBADF);
     assert_int_equal(os_reserve(file, 0, 0), -EINVAL);
     assert_int_equal(os_write_back(-1, 0, 1, false), -EBADF);
