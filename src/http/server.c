@@ -6,8 +6,8 @@
  * run at the start of the next turn, which then does not wait.
  *
  * The end (http_stop, or SIGINT, SIGTERM and SIGHUP through a signalfd): listeners close, idle
- * connections are looked at once more and close, open requests get grace_ms; a second signal ends
- * the grace.
+ * connections are looked at once more and close (those that had an answer just now linger, as after
+ * any end), open requests get grace_ms; a second signal ends the grace.
  * Then connections are cut, and the loop goes on only until every job has come back, since jobs
  * work on what doors own. The bodies that threads read (away.c) end at once, with the stop.
  *
@@ -34,6 +34,7 @@
 
 #define EVENTS_PER_TURN     512
 #define TICK_MS             1000u
+#define QUIET_MS            1000u       /* without a request for so long: the answer has arrived */
 #define SIGNAL_RECORD_BYTES 128         /* sizeof struct signalfd_siginfo */
 #define HEAD_BYTES_CAP      (64u << 10) /* libhttp-parser itself refuses heads over 80 KiB */
 
@@ -289,8 +290,15 @@ static void begin_stop(struct http_server *s)
     while (c != NULL) {
         struct http_conn *next = TAILQ_NEXT(c, link);
 
+        bool quiet = http_conn_idle(c) && s->now_ms - c->idle_since_ms >= QUIET_MS;
+
         if (http_conn_idle(c)) {
             http_conn_readable(c); /* a request may have arrived already */
+        }
+        if (quiet && !c->dead && http_conn_idle(c)) {
+            http_conn_close(c); /* its last answer has long arrived: nothing to linger for */
+            c = next;
+            continue;
         }
         if (c->away) {
             http_away_stop(c);

@@ -150,6 +150,8 @@ def test_hole_5_hole_22_what_crashes_leave_is_removed_and_no_second_copy_is_made
     world.server.start()
     world.wait(lambda: not any(path.exists() for path in leavings), 30, "the end of what was left")
     assert all(path.read_bytes() == b"an operator's" for path in kept)
+    lines = [line for line in world.server.log.splitlines() if "none of ours" in line]  # reported once, not at each round
+    assert [("2 names" in line, "1 names" in line) for line in lines] == [(True, False), (False, True)], lines
     assert {p for p in stays if not p.endswith((".sock", "-wal", "-shm"))} <= set(tree(world.data))
     assert sum(p.stat().st_size for p in packages.iterdir()) < 16384
     world.finish(part)

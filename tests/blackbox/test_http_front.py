@@ -1143,6 +1143,21 @@ def test_graceful_stop_finishes_open_requests(probe_binary, how):
             client.socket.close()
 
 
+def test_an_idle_client_does_not_delay_the_end(probe_binary):
+    """Proves: a connection without a request for a second is closed by a stop at once: nobody waits for its client to close, too."""
+    with Probe(probe_binary) as probe:
+        idle = probe.connect()
+        idle.send(request("GET /open"))
+        assert idle.answer().status == 200
+        time.sleep(1.1)  # what it is about: quiet for a second
+        begun = time.monotonic()
+        probe.process.send_signal(signal.SIGTERM)
+        assert idle.at_end()  # and our side stays open
+        assert probe.process.wait(30) == 0
+        assert time.monotonic() - begun < 1.9, "it lingers"
+        idle.socket.close()
+
+
 def test_grace_has_an_end(probe_binary):
     with Probe(probe_binary, "--grace_ms=500") as probe:
         client = probe.connect()

@@ -225,7 +225,8 @@ int upload_terminate(struct uploads *us, struct slice id, bool *left, struct err
 /* Frees the bytes of an upload that is refused for good, step by step; ID.gone stays. */
 int upload_free_gone(struct uploads *us, struct slice id, struct err *e) MUST_CHECK;
 /* Start-up, before any upload is made: removes temporary names of ours that a crash left, and parts
- * of uploads that have neither .info nor receipt. *count: how many files. */
+ * of uploads that have neither .info nor receipt. *count: how many files. Names that are not ours
+ * are left alone, and logged: how many, and the first of them. */
 int uploads_clean(struct uploads *us, unsigned *count, struct err *e) MUST_CHECK;
 
 #endif

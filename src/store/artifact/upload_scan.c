@@ -297,11 +297,15 @@ int upload_free_gone(struct uploads *us, struct slice id, struct err *e)
 
 /* ---- after a crash ---- */
 
+#define FOREIGN_SHOWN 60
+
 struct cleaning {
     struct uploads *us;
     const char *dir;
     bool receipts;
     unsigned count;
+    unsigned foreign;
+    char first[FOREIGN_SHOWN + 1]; /* of these */
     int failed;
     struct err why;
 };
@@ -323,6 +327,19 @@ static bool is_temp(const struct cleaning *c, const char *name)
 static bool is_part(const char *name, char id[UPLOAD_ID_LEN + 1])
 {
     return id_of(name, "", id) || id_of(name, ".state", id) || id_of(name, ".gone", id);
+}
+
+/* Not ours: of another program, or of a person. */
+static void note_foreign(struct cleaning *c, const char *name)
+{
+    char id[UPLOAD_ID_LEN + 1];
+    bool own = c->receipts ? id_of(name, ".json", id)
+                           : id_of(name, ".info", id) || strcmp(name, ".purge") == 0;
+    if (!own && c->foreign++ == 0) {
+        for (size_t i = 0; i < FOREIGN_SHOWN && name[i] != '\0'; i++) {
+            c->first[i] = name[i] > ' ' && name[i] < 127 ? name[i] : '?';
+        }
+    }
 }
 
 /* Parts without ID.info and without a receipt were told to nobody, or their removal was cut. */
@@ -358,6 +375,8 @@ static int clean_see(void *ctx, const char *name)
         c->count += r == 0;
     } else if (!c->receipts && is_part(name, id)) {
         r = clean_part(c, id, &e);
+    } else {
+        note_foreign(c, name);
     }
     if (r != 0 && c->failed == 0) {
         c->failed = r;
@@ -373,9 +392,15 @@ int uploads_clean(struct uploads *us, unsigned *count, struct err *e)
     for (unsigned i = 0; i < 2; i++) {
         c.receipts = i == 1;
         c.dir = c.receipts ? us->receipts : us->uploads;
+        c.foreign = 0;
+        memset(c.first, 0, sizeof c.first);
         int r = os_list(c.dir, clean_see, &c);
         if (r < 0) {
             return err_os(e, r, "list", c.dir);
+        }
+        if (c.foreign > 0) {
+            log_line(LOG_WARN, "uploads", "%s: %u names are none of ours and left alone, as %s",
+                     c.dir, c.foreign, c.first);
         }
     }
     *count = c.count;
