@@ -28,6 +28,7 @@ static void terminate_found(struct op *op)
     registry_set_state(&op->a->registry, &op->holder, HOLDER_REMOVING);
     int r = upload_terminate(op->a->uploads, slice_of(op->holder.id, UPLOAD_ID_LEN), &left, &e);
     if (r == 0) {
+        room_forget(&op->a->room, op->holder.id);
         metric_add(METRIC_ARTIFACT_TERMINATED, 1);
         log_line(LOG_INFO, "artifact", "upload %.8s: terminated by its client", op->holder.id);
     } else if (r == ERR_REFUSED) {
