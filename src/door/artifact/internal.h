@@ -159,7 +159,7 @@ void cleaner_init(struct cleaner *c);
 void cleaner_destroy(struct cleaner *c); /* stopped */
 int cleaner_start(struct artifact *a, struct err *e) MUST_CHECK;
 void cleaner_stop(struct artifact *a);
-/* Any thread: soon, on the cleaner's. Where there are too many of them the next rounds see to it. */
+/* Any thread: soon, on the cleaner's. Where there are too many the next rounds see to it. */
 void cleaner_later(struct artifact *a, const char *id, bool remove);
 /* One round: stale uploads go, interrupted acceptances are finished. */
 void cleaner_round(struct artifact *a);

@@ -169,9 +169,10 @@ int upload_write(struct upload *u, const void *p, size_t n, size_t *written,
 int upload_sync(struct upload *u, struct err *e) MUST_CHECK;
 /* Everything is written (ensure): syncs, proves, makes the receipt. An existing receipt is given
  * unchanged. ERR_CHECKSUM_MISMATCH: e->text names both digests; the upload is gone; more than
- * UPLOAD_STEP_BYTES of it are left to upload_free_gone, which takes its time. ERR_IO, ERR_NO_SPACE, ERR_NO_MEMORY: no receipt; the upload is rolled back to a synced
- * offset below its size (u->synced; at most UPLOAD_SYNC_BYTES are given up), so that a client has
- * something left to send. ERR_NOT_READY (uploads_set_stopping): nothing is changed. (Where the
+ * UPLOAD_STEP_BYTES of it are left to upload_free_gone, which takes its time. ERR_IO, ERR_NO_SPACE,
+ * ERR_NO_MEMORY: no receipt; the upload is rolled back to a synced offset below its size
+ * (u->synced; at most UPLOAD_SYNC_BYTES are given up), so that a client has something left to send.
+ * ERR_NOT_READY (uploads_set_stopping): nothing is changed. (Where the
  * device may hold the receipt all the same, the bytes stay, u takes no more of them, and the next
  * open finds the upload complete.) ERR_CORRUPT: what is under ID.json is no receipt; nothing is
  * touched. ERR_GONE. *progress (may be NULL) counts the bytes of a read-back. */

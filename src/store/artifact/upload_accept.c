@@ -16,7 +16,8 @@
  * open proves it from the device; after that there is the receipt, and its bytes are durable.
  *
  * A digest that is not the declared one: ID.gone is durable first, then the bytes are freed; many
- * of them later, so that the client need not wait for it. If ID.gone cannot be written the bytes stay; the next process finds them wrong again.
+ * of them later, so that the client need not wait for it. If ID.gone cannot be written the bytes
+ * stay; the next process finds them wrong again.
  *
  * A failure of 3 or 4 takes the bytes behind the saved offset back: an upload without a receipt
  * must not look complete to a client, which would have nothing left to send and no way to ask. A

@@ -17,7 +17,7 @@
  * end, the upload takes nothing more and the next open cuts it. A state that could not be saved
  * takes nothing back either: its bytes are synced, and the device may have it (upload_state.c).
  * ENOSPC of a write takes nothing back: the bytes before it are as good as any. A failed wait for
- * write-back is a failed sync: the kernel reports an error of that kind once, to whoever asks first.
+ * write-back is a failed sync: the kernel reports an error of that kind once, to who asks first.
  *
  * A held request (one with a checksum of its own) saves no state before it is whole and proven: the
  * saved offset is where it began, so that a crash, as a mismatch, takes back all of it.

@@ -328,8 +328,8 @@ static unsigned create_by_tus(struct kit *k, uint64_t size)
     return status;
 }
 
-/* T23: what cannot end beside what is under way does not begin; what is under way goes on; a promise
- * that lapsed is asked for again, and who asks keeps the upload. */
+/* T23: what cannot end beside what is under way does not begin; what is under way goes on; a
+ * promise that lapsed is asked for again, and who asks keeps the upload. */
 static void test_t23_creations_and_appends(void **state)
 {
     struct artifact_options options = kit_options();
