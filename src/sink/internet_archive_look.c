@@ -66,7 +66,7 @@ static void copy_text(struct slice v, char *out, size_t size)
     json_unescape(inner, &text);
     n = text.len < size - 1 ? text.len : size - 1;
     for (size_t i = 0; i < n; i++) {
-        out[i] = text.ptr[i] > ' ' && text.ptr[i] < 0x7f ? text.ptr[i] : '?';
+        out[i] = text.ptr[i] >= ' ' && text.ptr[i] < 0x7f ? text.ptr[i] : '?';
     }
     out[n] = '\0';
     buf_free(&text);

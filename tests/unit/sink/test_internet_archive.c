@@ -662,6 +662,9 @@ static void test_rations(void **state)
         assert_int_equal(w->v.scope, over[i].scope);
         assert_int_equal(w->v.wait_ms, 600000);
         assert_non_null(strstr(w->v.text, "asked before sending"));
+        if (i == 0) {
+            assert_non_null(strstr(w->v.text, "bucket_tasks_queued exceeds"));
+        }
     }
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
         w->fake->limit = unknown[i];
