@@ -104,8 +104,12 @@ int manifest_parse_segment(struct slice record, struct layout_generation *g)
         struct buf again;
         buf_init(&again, MANIFEST_RECORD_MAX);
         manifest_put_segment(g, sealed_at, &again);
-        ok = !again.failed && slice_eq(buf_slice(&again), record);
+        bool no_memory = again.failed; /* all of its parts are bounded: it fits */
+        ok = !no_memory && slice_eq(buf_slice(&again), record);
         buf_free(&again);
+        if (no_memory) {
+            return ERR_NO_MEMORY;
+        }
     }
     if (ok) {
         return 0;
@@ -130,6 +134,9 @@ static int take_segment(struct manifest *m, struct slice record, struct err *e)
 {
     struct layout_generation g;
     int r = manifest_parse_segment(record, &g);
+    if (r == ERR_NO_MEMORY) {
+        return err_set(e, r, "no memory for the manifest");
+    }
     if (r == ERR_UNSUPPORTED) {
         return err_set_at(e, r, m->good_bytes,
                           "manifest.jsonl: the record at byte %" PRIu64 " needs a later version",

@@ -301,7 +301,7 @@ int scan_next(struct scan *s, struct scan_batch *b, scan_line_fn *fn, void *ctx,
     for (uint32_t i = 0; i < count && fn != NULL; i++) {
         r = fn(ctx, &s->lines[i]);
         if (r != 0) {
-            return r;
+            return r == ERR_NO_MEMORY ? err_set(e, r, "no memory for what a batch says") : r;
         }
     }
     b->offset = s->offset;

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include "base/ensure.h"
 #include "journal/segment_format.h"
@@ -207,7 +208,9 @@ static int read_block(int fd, const struct segment_block *b, size_t skip, void *
     }
     if (r == 0) {
         size_t n = ZSTD_decompress(plain, b->plain_bytes, packed + skip, b->bytes - skip);
-        if (ZSTD_isError(n) || n != b->plain_bytes || crc32c(0, plain, n) != b->plain_crc) {
+        if (ZSTD_getErrorCode(n) == ZSTD_error_memory_allocation) {
+            r = err_set(e, ERR_NO_MEMORY, "no memory to decompress a block of a segment");
+        } else if (ZSTD_isError(n) || n != b->plain_bytes || crc32c(0, plain, n) != b->plain_crc) {
             r = corrupt(b->at, "a block does not decompress to what it was", e);
         }
     }

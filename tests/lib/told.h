@@ -31,7 +31,8 @@ struct told_op {
     /* It may begin anew by itself: then nobody need be told, but all calls of a whole run must come
      * behind the one that failed. */
     bool retries;
-    unsigned spare_memory; /* so many allocations may fail and not be told */
+    /* So many calls and allocations may fail and not be told that `may` does not name. */
+    unsigned spare_calls, spare_memory;
 };
 
 /* Fails (cmocka) with the name of the operation and of the call. Of the calls that come from one

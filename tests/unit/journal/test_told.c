@@ -57,10 +57,13 @@ static int setup(void **state)
     model_use(f.m);
     fx_open(&f);
     fx_put(&f, 20, 1, 50);
-    uint64_t end = fx_status(&f).bytes;
-    fx_stage(&f, 22, 2, 50);
     fx_kill(&f);
-    fx_patch(f.layout.tail, end % FX_GENERATION, "torn", 4);
+    size_t n;
+    char *bytes = fx_slurp(f.layout.tail, &n);
+    for (; bytes[n - 1] == '\0'; n--) {
+    }
+    free(bytes);
+    fx_patch(f.layout.tail, n, "torn", 4);
     keep(&f, &torn_disk, &torn_ledger);
     fx_end(&f);
     log_set_level(LOG_ERROR + 1);
@@ -241,7 +244,9 @@ static int run_verify(void *ctx, struct err *e)
     struct verify_report report;
     int r = verify_journal(w->f.dir, NULL, NULL, &report, e);
     if (r == 0) {
-        assert_true(report.ok);
+        if (!report.ok) {
+            fail_msg("a good journal: %s: %.80s", report.fault_text, report.fault_file);
+        }
         assert_int_equal(report.batches_checked, w->f.ledger.count);
         verify_report_free(&report);
     }
@@ -277,6 +282,14 @@ static int run_cut(void *ctx, struct err *e)
 
 /* ---- the sweeps ---- */
 
+/* A close of what was synced or only read; the index, which is made again where it lacks something;
+ * the spare tail, which the next rotation makes (and the two calls that sync its directory). */
+#define QUIET "close", "/index/", "/data/index", "tail.next"
+
+/* verify and cut: a lock that cannot be asked is no server; what moved while it looked, or may have, is
+ * looked at again. */
+#define LOOKS "flock", "stat /m/data/journal/tail.ndjson", "stat /m/data/journal/manifest.jsonl"
+
 #define SWEEP(ops) sweep(ops, sizeof(ops) / sizeof *(ops))
 static void sweep(const struct told_op *ops, size_t n)
 {
@@ -294,11 +307,14 @@ static void on(struct model *disk, const struct kit_ledger *ledger, bool reindex
 
 static void test_opening(void **state)
 {
-    const struct told_op first[] = {{"make a journal", begin, run_open, end, {"close"}, false, 0}};
-    const struct told_op open[] = {{"open", begin, run_open, end, {"close"}, false, 0}};
-    const struct told_op torn[] = {{"open a torn one", begin, run_open, end, {"close"}, false, 0}};
-    const struct told_op bare[] = {{"make the index", begin, run_open, end, {"close"}, false, 0}};
-    const struct told_op anew[] = {{"index anew", begin, run_open, end, {"close"}, false, 0}};
+    const struct told_op first[] = {
+        {"make a journal", begin, run_open, end, {QUIET}, false, 2, 10}};
+    const struct told_op open[] = {{"open", begin, run_open, end, {QUIET}, false, 2, 10}};
+    const struct told_op torn[] = {
+        {"open a torn one", begin, run_open, end, {QUIET}, false, 2, 10}};
+    const struct told_op bare[] = {
+        {"make the index", begin, run_open, end, {QUIET}, false, 30, 1000}};
+    const struct told_op anew[] = {{"index anew", begin, run_open, end, {QUIET}, false, 30, 1000}};
     (void)state;
     on(empty_disk, &empty_ledger, false);
     SWEEP(first);
@@ -315,12 +331,19 @@ static void test_opening(void **state)
 static void test_writing(void **state)
 {
     const struct told_op ops[] = {
-        {"put", begin_open, run_put, end, {"close"}, false, 0},
-        {"rotate", begin_open, run_rotation, end, {"close"}, false, 0},
-        {"repeat", begin_open, run_repeat, end, {"close"}, false, 0},
-        {"retire", begin_open, run_retire, end, {"close"}, false, 0},
-        {"seal", begin_open, run_seal, end, {"close"}, false, 0},
-        {"close", begin_open, run_close, end, {"close"}, false, 0},
+        {"put", begin_open, run_put, end, {QUIET}, false, 0, 0},
+        {"rotate", begin_open, run_rotation, end, {QUIET}, false, 6, 1000},
+        {"repeat", begin_open, run_repeat, end, {QUIET}, false, 0, 0},
+        {"retire", begin_open, run_retire, end, {QUIET}, false, 0, 0},
+        {"seal",
+         begin_open,
+         run_seal,
+         end,
+         {QUIET, "unlink /m/data/journal/pending"},
+         false,
+         0,
+         20},
+        {"close", begin_open, run_close, end, {QUIET}, false, 0, 0},
     };
     (void)state;
     on(closed_disk, &closed_ledger, false);
@@ -330,12 +353,12 @@ static void test_writing(void **state)
 static void test_reading(void **state)
 {
     const struct told_op ops[] = {
-        {"read", begin_open, run_read, end, {"close"}, false, 0},
-        {"read streams", begin_open, run_streams, end, {"close"}, false, 0},
-        {"verify", begin, run_verify, end, {"close"}, false, 0},
-        {"verify beside", begin_open, run_verify, end, {"close"}, false, 0},
-        {"cut", begin, run_cut, end, {"close"}, false, 0},
-        {"cut beside", begin_open, run_cut, end, {"close"}, false, 0},
+        {"read", begin_open, run_read, end, {QUIET}, false, 0, 8},
+        {"read streams", begin_open, run_streams, end, {QUIET}, false, 0, 8},
+        {"verify", begin, run_verify, end, {QUIET, LOOKS}, false, 0, 0},
+        {"verify beside", begin_open, run_verify, end, {QUIET, LOOKS}, false, 0, 0},
+        {"cut", begin, run_cut, end, {QUIET, LOOKS}, false, 0, 0},
+        {"cut beside", begin_open, run_cut, end, {QUIET, LOOKS}, false, 0, 0},
     };
     (void)state;
     on(closed_disk, &closed_ledger, false);

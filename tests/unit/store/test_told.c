@@ -421,10 +421,17 @@ static void sweep(const struct told_op *ops, size_t n)
 static void test_opening(void **state)
 {
     const struct told_op ops[] = {
-        {"open a new store", begin_nothing, run_open, end_empty, {QUIET, FILTER, GAUGES}, false, 2},
-        {"open a store", begin_file, run_open, end_same, {QUIET, FILTER, GAUGES}, false, 2},
-        {"open a reader", begin_open, run_reader, end_same, {QUIET}, false, 0},
-        {"close", begin_open, run_close, end_same, {QUIET}, false, 0},
+        {"open a new store",
+         begin_nothing,
+         run_open,
+         end_empty,
+         {QUIET, FILTER, GAUGES},
+         false,
+         0,
+         2},
+        {"open a store", begin_file, run_open, end_same, {QUIET, FILTER, GAUGES}, false, 0, 2},
+        {"open a reader", begin_open, run_reader, end_same, {QUIET}, false, 0, 0},
+        {"close", begin_open, run_close, end_same, {QUIET}, false, 0, 0},
     };
     (void)state;
     SWEEP(ops);
@@ -449,13 +456,13 @@ static void test_going_forward(void **state)
 static void test_jobs(void **state)
 {
     const struct told_op ops[] = {
-        {"put", begin_open, run_put, end_one_more, {QUIET}, false, 0},
-        {"put what was rejected", begin_open, run_rejected, end_same, {QUIET}, false, 0},
-        {"deliver", begin_open, run_deliver, end_two_less, {QUIET}, false, 0},
-        {"make a project", begin_open, run_project, end_project, {QUIET}, false, 0},
-        {"make and revoke a key", begin_open, run_key, end_same, {QUIET}, false, 0},
-        {"merge receipts", begin_open, run_merge, end_same, {QUIET}, false, 0},
-        {"checkpoint", begin_open, run_checkpoint, end_same, {QUIET}, false, 0},
+        {"put", begin_open, run_put, end_one_more, {QUIET}, false, 0, 0},
+        {"put what was rejected", begin_open, run_rejected, end_same, {QUIET}, false, 0, 0},
+        {"deliver", begin_open, run_deliver, end_two_less, {QUIET}, false, 0, 0},
+        {"make a project", begin_open, run_project, end_project, {QUIET}, false, 0, 0},
+        {"make and revoke a key", begin_open, run_key, end_same, {QUIET}, false, 0, 0},
+        {"merge receipts", begin_open, run_merge, end_same, {QUIET}, false, 0, 0},
+        {"checkpoint", begin_open, run_checkpoint, end_same, {QUIET}, false, 0, 0},
     };
     (void)state;
     SWEEP(ops);
@@ -464,12 +471,12 @@ static void test_jobs(void **state)
 static void test_reading(void **state)
 {
     const struct told_op ops[] = {
-        {"select", begin_open, run_select, end_same, {QUIET}, false, 0},
-        {"status", begin_open, run_status, end_same, {QUIET}, false, 0},
-        {"verify beside", begin_open, run_verify, end_same, {QUIET, "ROLLBACK"}, true, 0},
-        {"verify", begin_file, run_verify, end_same, {QUIET, "ROLLBACK"}, true, 0},
-        {"copy beside", begin_open, run_copy, end_copy, {QUIET, "ROLLBACK"}, true, 0},
-        {"copy", begin_file, run_copy, end_copy, {QUIET, "ROLLBACK"}, true, 0},
+        {"select", begin_open, run_select, end_same, {QUIET}, false, 0, 0},
+        {"status", begin_open, run_status, end_same, {QUIET}, false, 0, 0},
+        {"verify beside", begin_open, run_verify, end_same, {QUIET, "ROLLBACK"}, true, 0, 0},
+        {"verify", begin_file, run_verify, end_same, {QUIET, "ROLLBACK"}, true, 0, 0},
+        {"copy beside", begin_open, run_copy, end_copy, {QUIET, "ROLLBACK"}, true, 0, 0},
+        {"copy", begin_file, run_copy, end_copy, {QUIET, "ROLLBACK"}, true, 0, 0},
     };
     (void)state;
     SWEEP(ops);
@@ -478,8 +485,8 @@ static void test_reading(void **state)
 static void test_pausing(void **state)
 {
     const struct told_op ops[] = {
-        {"pause", begin_file, run_pause, end_paused, {QUIET}, false, 0},
-        {"go on", begin_paused, run_go_on, end_paused, {QUIET}, false, 0},
+        {"pause", begin_file, run_pause, end_paused, {QUIET}, false, 0, 0},
+        {"go on", begin_paused, run_go_on, end_paused, {QUIET}, false, 0, 0},
     };
     (void)state;
     SWEEP(ops);
