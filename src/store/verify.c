@@ -304,10 +304,11 @@ static int check_all(struct verify_run *v)
     return r == 0 ? verify_counters(v) : r;
 }
 
-/* file:PATH?readonly_shm=1 with what would be syntax escaped. False: too long. */
-static bool make_uri(const char *path, char *out, size_t size)
+/* file:PATH?readonly_shm=1 with what would be syntax escaped. */
+static int make_uri(const char *path, const char *name, char *out, size_t size, struct err *e)
 {
     static const char hex[] = "0123456789ABCDEF";
+    static const char query[] = "?readonly_shm=1";
     struct buf b;
     buf_init(&b, size - 1);
     buf_put_cstr(&b, "file:");
@@ -321,14 +322,18 @@ static bool make_uri(const char *path, char *out, size_t size)
             buf_put_char(&b, *p);
         }
     }
-    buf_put_cstr(&b, "?readonly_shm=1");
-    bool fits = !b.failed;
-    if (fits) {
+    buf_put_cstr(&b, query);
+    int r = 0;
+    if (!b.failed) {
         memcpy(out, b.ptr, b.len);
         out[b.len] = '\0';
+    } else if (b.limit - b.len < sizeof query) {
+        r = err_set(e, ERR_IO, "the path of %s is too long", name);
+    } else {
+        r = err_set(e, ERR_NO_MEMORY, "no memory to open %s", name);
     }
     buf_free(&b);
-    return fits;
+    return r;
 }
 
 int verify_open_read_only(const char *path, const char *name, struct sqlite3 **out, struct err *e)
@@ -339,8 +344,9 @@ int verify_open_read_only(const char *path, const char *name, struct sqlite3 **o
     if (vfs == NULL) {
         return err_set(e, ERR_NO_MEMORY, "no memory for the read-only VFS");
     }
-    if (!make_uri(path, uri, sizeof uri)) {
-        return err_set(e, ERR_IO, "the path of %s is too long", name);
+    int r = make_uri(path, name, uri, sizeof uri, e);
+    if (r != 0) {
+        return r;
     }
     int flags =
         SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE;

@@ -27,7 +27,7 @@
 #endif
 #endif
 
-#define FAILURE SQLITE_IOERR_READ
+#define FAILURE SQLITE_IOERR_READ /* 266 */
 
 static bool armed;
 static enum told_kind armed_kind;
@@ -336,6 +336,23 @@ static bool may(const struct told_op *op)
     return false;
 }
 
+/* Whether the error that is told is the one that was met, and not what came of going on. */
+static bool names_the_cause(enum told_kind kind, int r, const struct err *e)
+{
+    switch (kind) {
+    case TOLD_CALL:
+        return e->os_errno == 0 || e->os_errno == EIO;
+    case TOLD_SQLITE:
+        return strstr(e->text, "SQLite code") == NULL || strstr(e->text, "SQLite code 266") != NULL;
+    case TOLD_MEMORY:
+        /* Poisoned by it; or what was done without, for want of it, is not there yet. */
+        return r == ERR_NO_MEMORY || r == ERR_WRITER_POISONED || r == ERR_NOT_READY;
+    case TOLD_KINDS:
+        break;
+    }
+    return false;
+}
+
 /* calls: of a run without a fault. */
 static uint64_t once(const struct told_op *op, void *world, enum told_kind kind, uint64_t at,
                      uint64_t calls)
@@ -358,6 +375,11 @@ static uint64_t once(const struct told_op *op, void *world, enum told_kind kind,
     if (r != 0 && (r > 0 || e.text[0] == '\0')) {
         print_error("%s: %s failed (%llu: %s): %d without a text\n", op->name, kinds[kind],
                     (unsigned long long)at, struck_what, r);
+        untold++;
+    }
+    if (r < 0 && !names_the_cause(kind, r, &e)) {
+        print_error("%s: %s failed (%llu: %s), and another cause is told: %s\n", op->name,
+                    kinds[kind], (unsigned long long)at, struck_what, e.text);
         untold++;
     }
     op->end(world, r);
