@@ -373,6 +373,9 @@ int verify_journal_batches(const char *dir, verify_progress_fn *progress, void *
     if (r == 0) {
         r = run(&v, e);
     }
+    if (r == 0 && (report->orphans.failed || report->remnants.failed)) {
+        r = err_set(e, ERR_NO_MEMORY, "no memory for the names of what is left over");
+    }
     verify_forget_inventory(&v);
     verify_lifecycle_free(&v.lifecycle);
     free(v.keys);

@@ -20,15 +20,48 @@ struct world {
 };
 
 static struct world world;
-static struct model *closed_disk, *torn_disk, *bare_disk, *empty_disk;
-static struct kit_ledger closed_ledger, torn_ledger, empty_ledger;
+static struct model *closed_disk, *torn_disk, *bare_disk, *empty_disk, *sealing_disk, *turning_disk;
+static struct kit_ledger closed_ledger, torn_ledger, empty_ledger, turning_ledger;
 
 /* ---- the disks ---- */
+
+static void again(struct fx *f, const struct model *disk, const struct kit_ledger *ledger)
+{
+    model_free(f->m);
+    f->m = model_snapshot(disk);
+    model_use(f->m);
+    f->ledger = *ledger;
+}
 
 static void keep(struct fx *f, struct model **disk, struct kit_ledger *ledger)
 {
     *disk = model_snapshot(f->m);
     *ledger = f->ledger;
+}
+
+/* A seal that was cut before its plain file went, and the next one within its record. */
+static void make_sealing(struct fx *f, const char *pending, const char *bytes, size_t n)
+{
+    fx_spill(pending, bytes, n);
+    fx_patch(f->layout.manifest, fx_size(f->layout.manifest), "{\"bytes\":", 9);
+    sealing_disk = model_snapshot(f->m);
+}
+
+/* A rotation that was cut between its two renames. */
+static void make_turning(struct fx *f)
+{
+    fx_open(f);
+    struct fault cut = {
+        .kind = FAULT_ERROR, .error = EIO, .call = OS_CALL_rename, .path = "tail.next", .at = 1};
+    model_fault_arm(f->m, &cut);
+    int r = 0;
+    for (uint32_t n = 50; r == 0; n += 2) {
+        r = kit_put(f->j, &f->ledger, (struct kit_spec){n, 1, BIG}, &f->e);
+    }
+    model_fault_arm(f->m, NULL);
+    fx_kill(f);
+    assert_false(fx_exists(f->layout.tail));
+    keep(f, &turning_disk, &turning_ledger);
 }
 
 /* Two segments, two plain generations, runs of the index, a retired source, a tail; closed. Then
@@ -43,6 +76,14 @@ static int setup(void **state)
     for (uint32_t n = 1; n <= 9; n++) {
         fx_put(&f, n, 1, BIG);
     }
+    struct layout_generation *rows;
+    uint32_t count;
+    char pending[LAYOUT_PATH_MAX];
+    size_t n_plain;
+    assert_int_equal(layout_list_pending(&f.layout, &rows, &count, &f.e), 0);
+    layout_pending_path(&f.layout, &rows[0].first_id, &rows[0].last_id, pending);
+    free(rows);
+    char *plain = fx_slurp(pending, &n_plain);
     assert_int_equal(journal_seal(f.j, 0, NULL, NULL, &f.e), 0);
     for (uint32_t n = 10; n <= 18; n++) {
         fx_put(&f, n, 1, BIG);
@@ -52,9 +93,14 @@ static int setup(void **state)
     assert_true(fx_status(&f).segments >= 2 && fx_status(&f).generations >= 4);
     fx_close(&f);
     keep(&f, &closed_disk, &closed_ledger);
+    make_sealing(&f, pending, plain, n_plain);
+    free(plain);
+    again(&f, closed_disk, &closed_ledger);
     assert_int_equal(index_forget(f.layout.index, &f.e), 0);
     bare_disk = model_snapshot(f.m);
-    model_use(f.m);
+    again(&f, closed_disk, &closed_ledger);
+    make_turning(&f);
+    again(&f, closed_disk, &closed_ledger);
     fx_open(&f);
     fx_put(&f, 20, 1, 50);
     fx_kill(&f);
@@ -77,6 +123,8 @@ static int teardown(void **state)
     model_free(torn_disk);
     model_free(bare_disk);
     model_free(empty_disk);
+    model_free(sealing_disk);
+    model_free(turning_disk);
     log_set_level(LOG_INFO);
     return 0;
 }
@@ -85,10 +133,7 @@ static void begin(void *ctx)
 {
     struct world *w = ctx;
     fx_start(&w->f, false);
-    model_free(w->f.m);
-    w->f.m = model_snapshot(w->disk);
-    model_use(w->f.m);
-    w->f.ledger = *w->ledger;
+    again(&w->f, w->disk, w->ledger);
     w->f.options.reindex = w->reindex;
 }
 
@@ -280,6 +325,19 @@ static int run_cut(void *ctx, struct err *e)
     return r;
 }
 
+/* Without a server, to the end. */
+static int run_cut_torn(void *ctx, struct err *e)
+{
+    struct world *w = ctx;
+    struct journal_cut c;
+    int r = cut_open(w->f.dir, NULL, NULL, &c, e);
+    if (r == 0) {
+        assert_true(uuid_cmp(&c.last_id, &w->ledger->entries[w->ledger->count - 1].last_id) == 0);
+        cut_close(&c);
+    }
+    return r;
+}
+
 /* ---- the sweeps ---- */
 
 /* A close of what was synced or only read; the index, which is made again where it lacks something;
@@ -312,6 +370,9 @@ static void test_opening(void **state)
     const struct told_op open[] = {{"open", begin, run_open, end, {QUIET}, false, 2, 10}};
     const struct told_op torn[] = {
         {"open a torn one", begin, run_open, end, {QUIET}, false, 2, 10}};
+    const struct told_op seal[] = {{"open in a seal", begin, run_open, end, {QUIET}, false, 2, 10}};
+    const struct told_op turn[] = {
+        {"open in a turn", begin, run_open, end, {QUIET}, false, 30, 1000}};
     const struct told_op bare[] = {
         {"make the index", begin, run_open, end, {QUIET}, false, 30, 1000}};
     const struct told_op anew[] = {{"index anew", begin, run_open, end, {QUIET}, false, 30, 1000}};
@@ -322,6 +383,10 @@ static void test_opening(void **state)
     SWEEP(open);
     on(torn_disk, &torn_ledger, false);
     SWEEP(torn);
+    on(sealing_disk, &closed_ledger, false);
+    SWEEP(seal);
+    on(turning_disk, &turning_ledger, false);
+    SWEEP(turn);
     on(bare_disk, &closed_ledger, false);
     SWEEP(bare);
     on(closed_disk, &closed_ledger, true);
@@ -365,12 +430,46 @@ static void test_reading(void **state)
     SWEEP(ops);
 }
 
+static void test_what_is_torn(void **state)
+{
+    const struct told_op ops[] = {
+        {"verify a torn one", begin, run_verify, end, {QUIET, LOOKS}, false, 0, 0},
+        {"cut a torn one", begin, run_cut_torn, end, {QUIET, LOOKS}, false, 0, 0},
+    };
+    (void)state;
+    on(torn_disk, &torn_ledger, false);
+    SWEEP(ops);
+}
+
+/* A path that is too long is told by all of them, before anything is done. */
+static void test_long_paths(void **state)
+{
+    static char dir[2 * LAYOUT_PATH_MAX];
+    struct journal_options options = {.generation_bytes = FX_GENERATION};
+    struct journal *j;
+    struct verify_report report;
+    struct journal_cut c;
+    struct err e;
+    (void)state;
+    memset(dir, 'x', sizeof dir - 1);
+    dir[0] = '/';
+    model_use(empty_disk);
+    uint64_t calls = model_calls(empty_disk);
+    assert_true(journal_open(dir, &options, &j, &e) < 0);
+    assert_non_null(strstr(e.text, "too long"));
+    assert_true(verify_journal(dir, NULL, NULL, &report, &e) < 0);
+    assert_non_null(strstr(e.text, "too long"));
+    assert_true(cut_open(dir, NULL, NULL, &c, &e) < 0);
+    assert_non_null(strstr(e.text, "too long"));
+    assert_int_equal(model_calls(empty_disk), calls);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_opening),
-        cmocka_unit_test(test_writing),
-        cmocka_unit_test(test_reading),
+        cmocka_unit_test(test_opening),    cmocka_unit_test(test_writing),
+        cmocka_unit_test(test_reading),    cmocka_unit_test(test_what_is_torn),
+        cmocka_unit_test(test_long_paths),
     };
     return cmocka_run_group_tests_name("told", tests, setup, teardown);
 }
