@@ -238,7 +238,9 @@ int sqlite3_step(sqlite3_stmt *st)
 {
     static int (*real)(sqlite3_stmt *);
     real = real != NULL ? real : (int (*)(sqlite3_stmt *))own(__func__);
-    if (st != NULL && !ends_reading(st) && sqlite_strikes(sqlite3_sql(st))) {
+    if (st == NULL) {
+        last_code = 0; /* going on with what was not made is a failure of its own */
+    } else if (!ends_reading(st) && sqlite_strikes(sqlite3_sql(st))) {
         return FAILURE;
     }
     inside++;
@@ -343,7 +345,7 @@ static bool names_the_cause(enum told_kind kind, int r, const struct err *e)
     case TOLD_CALL:
         return e->os_errno == 0 || e->os_errno == EIO;
     case TOLD_SQLITE:
-        return strstr(e->text, "SQLite code") == NULL || strstr(e->text, "SQLite code 266") != NULL;
+        return strstr(e->text, "SQLite code 266") != NULL;
     case TOLD_MEMORY:
         /* Poisoned by it; or what was done without, for want of it, is not there yet. */
         return r == ERR_NO_MEMORY || r == ERR_WRITER_POISONED || r == ERR_NOT_READY;
