@@ -24,6 +24,7 @@ void buf_clear(struct buf *b)
 {
     b->len = 0;
     b->failed = false;
+    b->no_memory = false;
 }
 
 bool buf_reserve(struct buf *b, size_t n)
@@ -51,6 +52,7 @@ bool buf_reserve(struct buf *b, size_t n)
     char *ptr = realloc(b->ptr, cap);
     if (ptr == NULL) {
         b->failed = true;
+        b->no_memory = true;
         return false;
     }
     b->ptr = ptr;

@@ -18,6 +18,7 @@ struct buf {
     size_t cap;
     size_t limit; /* 0: none */
     bool failed;
+    bool no_memory; /* it failed for want of memory, not for its limit */
 };
 
 /* An empty buffer that refuses to hold more than limit bytes (0: no limit). Allocates nothing. */

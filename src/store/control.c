@@ -148,7 +148,13 @@ static int take_destination(struct artifact_destination *to, struct sqlite3_stmt
         memcpy(block + sink.len + directory.len, text.ptr, text.len);
     }
     to->settings = slice_of(block + sink.len + directory.len, text.len);
-    if (settings_read(to->sink, to->directory, to->settings, &read, &why) < 0) {
+    int r = settings_read(to->sink, to->directory, to->settings, &read, &why);
+    if (r == ERR_NO_MEMORY) {
+        free(block);
+        *to = (struct artifact_destination){0};
+        return err_set(e, r, "%s", why.text);
+    }
+    if (r < 0) {
         log_line(LOG_WARN, "store", "how project %lld delivers artifacts cannot be read: %s",
                  (long long)sqlite3_column_int64(st, 0), why.text);
         return 0;

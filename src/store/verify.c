@@ -196,9 +196,8 @@ int verify_tell_rows(struct verify_run *v, const char *sql, enum verify_kind kin
     return r;
 }
 
-/* A line for each object of a schema, in order; how many bytes they are, also where they did not
- * fit. */
-static int list_schema(struct sqlite3 *db, struct buf *out, size_t *bytes)
+/* A line for each object of a schema, in order. */
+static int list_schema(struct sqlite3 *db, struct buf *out)
 {
     sqlite3_stmt *st = NULL;
     int rc = sqlite3_prepare_v2(db,
@@ -209,10 +208,8 @@ static int list_schema(struct sqlite3 *db, struct buf *out, size_t *bytes)
     while (rc == SQLITE_OK || rc == SQLITE_ROW) {
         rc = sqlite3_step(st);
         if (rc == SQLITE_ROW) {
-            size_t n = (size_t)sqlite3_column_bytes(st, 0);
-            buf_put(out, sqlite3_column_blob(st, 0), n);
+            buf_put(out, sqlite3_column_blob(st, 0), (size_t)sqlite3_column_bytes(st, 0));
             buf_put_char(out, '\0');
-            *bytes += n + 1;
         }
     }
     (void)sqlite3_finalize(st);
@@ -242,21 +239,19 @@ int verify_schema(struct verify_run *v, int (*make)(struct sqlite3 *db, struct e
     struct sqlite3 *example = NULL;
     struct buf ours;
     struct buf theirs;
-    size_t bytes = 0;
-    size_t theirs_bytes = 0;
     buf_init(&ours, 1u << 20);
     buf_init(&theirs, 1u << 20);
     int r = db_open(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, 256, &example, v->e);
     r = r == 0 ? make(example, v->e) : r;
-    if (r == 0 && list_schema(example, &ours, &bytes) != SQLITE_DONE) {
+    if (r == 0 && list_schema(example, &ours) != SQLITE_DONE) {
         r = store_err(v->e, example, "read our own schema");
     }
-    if (r == 0 && list_schema(v->db, &theirs, &theirs_bytes) != SQLITE_DONE) {
+    if (r == 0 && list_schema(v->db, &theirs) != SQLITE_DONE) {
         r = verify_failed(v, "read the schema");
-    } else if (r == 0 && theirs_bytes > theirs.limit) {
-        verify_tell(v, VERIFY_KIND_SCHEMA, "schema: it is not ours, by its size");
-    } else if (r == 0 && (ours.failed || theirs.failed)) {
+    } else if (r == 0 && (ours.failed || theirs.no_memory)) {
         r = err_set(v->e, ERR_NO_MEMORY, "no memory to compare the schema");
+    } else if (r == 0 && theirs.failed) {
+        verify_tell(v, VERIFY_KIND_SCHEMA, "schema: it is not ours, by its size");
     } else if (r == 0) {
         compare_schema(v, &ours, &theirs);
     }
@@ -308,7 +303,6 @@ static int check_all(struct verify_run *v)
 static int make_uri(const char *path, const char *name, char *out, size_t size, struct err *e)
 {
     static const char hex[] = "0123456789ABCDEF";
-    static const char query[] = "?readonly_shm=1";
     struct buf b;
     buf_init(&b, size - 1);
     buf_put_cstr(&b, "file:");
@@ -322,15 +316,15 @@ static int make_uri(const char *path, const char *name, char *out, size_t size, 
             buf_put_char(&b, *p);
         }
     }
-    buf_put_cstr(&b, query);
+    buf_put_cstr(&b, "?readonly_shm=1");
     int r = 0;
     if (!b.failed) {
         memcpy(out, b.ptr, b.len);
         out[b.len] = '\0';
-    } else if (b.limit - b.len < sizeof query) {
-        r = err_set(e, ERR_IO, "the path of %s is too long", name);
-    } else {
+    } else if (b.no_memory) {
         r = err_set(e, ERR_NO_MEMORY, "no memory to open %s", name);
+    } else {
+        r = err_set(e, ERR_IO, "the path of %s is too long", name);
     }
     buf_free(&b);
     return r;

@@ -104,6 +104,9 @@ static bool strikes(enum told_kind kind, const char *what)
 extern void *__libc_malloc(size_t n);
 extern void *__libc_calloc(size_t count, size_t n);
 extern void *__libc_realloc(void *p, size_t n);
+extern void __libc_free(void *p);
+
+static int64_t live; /* allocations that were not freed */
 
 static bool no_memory(void)
 {
@@ -116,18 +119,34 @@ static bool no_memory(void)
 
 void *malloc(size_t n)
 {
-    return no_memory() ? NULL : __libc_malloc(n);
+    void *p = no_memory() ? NULL : __libc_malloc(n);
+    live += p != NULL;
+    return p;
 }
 
 void *calloc(size_t count, size_t n)
 {
-    return no_memory() ? NULL : __libc_calloc(count, n);
+    void *p = no_memory() ? NULL : __libc_calloc(count, n);
+    live += p != NULL;
+    return p;
 }
 
-void *realloc(void *p, size_t n)
+void *realloc(void *old, size_t n)
 {
-    return no_memory() ? NULL : __libc_realloc(p, n);
+    void *p = no_memory() ? NULL : __libc_realloc(old, n);
+    live += p != NULL && old == NULL;
+    return p;
 }
+
+void free(void *p)
+{
+    live -= p != NULL;
+    __libc_free(p);
+}
+
+#else
+
+static const int64_t live = 0; /* the sanitizer finds what is lost */
 
 #endif
 
@@ -361,6 +380,7 @@ static uint64_t once(const struct told_op *op, void *world, enum told_kind kind,
 {
     static const char *const kinds[] = {"a call", "SQLite", "an allocation"};
     struct err e = {0};
+    int64_t before = live;
     op->begin(world);
     arm(kind, at);
     int r = op->run(world, &e);
@@ -385,6 +405,11 @@ static uint64_t once(const struct told_op *op, void *world, enum told_kind kind,
         untold++;
     }
     op->end(world, r);
+    if (at > 0 && live > before) {
+        print_error("%s: %s failed (%llu: %s), and %lld allocations are lost\n", op->name,
+                    kinds[kind], (unsigned long long)at, struck_what, (long long)(live - before));
+        untold++;
+    }
     return seen;
 }
 

@@ -20,6 +20,7 @@ reason why nothing is lost without it, or follows one of the RULES below, or a t
 Exit status 1 when fewer than 95 % of the mutants that are not equivalent are killed, or when equivalent.txt names one that is
 no more.
 """
+import collections
 import concurrent.futures
 import functools
 import hashlib
@@ -385,6 +386,13 @@ def control(found):
     return out
 
 
+def weigh(steps, known):
+    """The first to be asked is the one that may be expected to kill for the fewest seconds, going by what it has killed so far."""
+    kills = collections.Counter(by.removesuffix(" (hangs)") for _, verdict, by in known.values() if verdict == "killed")
+    for step, facts in steps.items():
+        facts["cost"] = facts["seconds"] * (1 + len(facts["reached"])) / (1 + kills[title(step)])
+
+
 def title(step):
     program, words = step
     return next((n for n, suite in mutants.SUITES.items() if tuple(suite[1]) == words), " ".join([program, *words]))
@@ -392,7 +400,7 @@ def title(step):
 
 def judge(mutant, steps, passed):
     """("killed", by whom), ("SURVIVED", "") or ("UNREACHED", ""): no test makes a difference between it and the code."""
-    asked = sorted((s for s, facts in steps.items() if mutant.name in facts["reached"]), key=lambda s: steps[s]["seconds"])
+    asked = sorted((s for s, facts in steps.items() if mutant.name in facts["reached"]), key=lambda s: steps[s]["cost"])
     quick = [s for s in asked if steps[s]["seconds"] <= LONGEST]
     log = PLACE / f"log.{mutant.id}"
     log.unlink(missing_ok=True)
@@ -480,6 +488,7 @@ def main():
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         prepare(found)
         steps = control(found)
+        weigh(steps, known)
         passed = set(PASSED.read_text().splitlines()) if PASSED.exists() else set()
         until = time.monotonic() + 60 * float(os.environ.get("MINUTES", "100000"))
         with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:

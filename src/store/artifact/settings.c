@@ -294,7 +294,9 @@ int settings_read(struct slice sink, struct slice directory, struct slice text,
     }
     buf_init(&again, SETTINGS_TEXT_MAX);
     settings_put(&again, out);
-    if (!slice_eq(buf_slice(&again), text)) {
+    if (again.no_memory) {
+        r = err_set(e, ERR_NO_MEMORY, "no memory to read a project's settings");
+    } else if (!slice_eq(buf_slice(&again), text)) {
         r = err_set(e, ERR_INVALID_PROJECT, "artifacts: its settings are not as they are written");
     }
     buf_free(&again);

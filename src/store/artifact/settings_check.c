@@ -167,7 +167,9 @@ static int check_expanded(const struct artifact_sink *to, const char *member, st
     buf_init(&b, DELIVERY_NAME_MAX - 1);
     template_expand(text, v, &b);
     buf_put_cstr(&b, tail);
-    if (b.failed) {
+    if (b.no_memory) {
+        r = err_set(e, ERR_NO_MEMORY, "no memory to check a project's settings");
+    } else if (b.failed) {
         r = say(e, member, "with the longest values it is too long");
     } else {
         r = rule(to->sink, buf_slice(&b), &why);
