@@ -11,7 +11,7 @@ difference to run, the quickest first, until one fails or hangs. What survives i
 reason why nothing is lost without it, or follows one of the RULES below, or a test is missing.
 
   N=60       a sample of that many (default: all)      SEED=1     which ones
-  JOBS=2     mutants at a time                         LIST=1     prints them, with what is known of each, and runs nothing
+  JOBS=2     mutants at a time                         LIST=1     what is known of each, and the summary; runs nothing
   AGAIN=1    also those whose verdict is in build/mechanical/verdicts (without it a run goes on where the last one ended)
   SECONDS=3  asks only test programs that take at most so long; who lives through them is counted as not run
   MINUTES=9  begins no mutant after that time: what is left is counted as not run
@@ -448,12 +448,19 @@ def chosen(found, known, explained):
 
 
 def tell(wanted, verdicts, explained, stale):
-    """The summary, by folder and in all; what is explained counts as neither killed nor not."""
     for m in wanted:
         if m.name not in explained and verdicts.get(m.name) != "killed":
             print(f"{verdicts.get(m.name, 'not run'):<9} {m.file}:{m.line}: {m.name.split(':', 1)[1]}")
     for name in stale:
         print(f"tests/sabotage/equivalent.txt: no longer in the code: {name}")
+    share, killed, asked = table(wanted, verdicts, explained)
+    print(f"seed {os.environ.get('SEED', '1')}, {share:.1f} % of those that were run and change something are killed")
+    print(f"killed {killed} of {asked}")
+    return 0 if share >= WANTED_PERCENT and not stale else 1
+
+
+def table(wanted, verdicts, explained):
+    """The summary, by folder and in all; what is explained counts as neither killed nor not."""
     print(f"{'folder':<20} {'mutants':>7} {'killed':>7} {'explained':>9} {'survived':>8} {'not run':>7}")
     for folder in [*FOLDERS, "all"]:
         here = [m for m in wanted if folder in ("all", m.folder)]
@@ -462,9 +469,7 @@ def tell(wanted, verdicts, explained, stale):
         print(f"{folder:<20} {len(here):>7} {killed:>7} {told:>9} {len(here) - killed - told - unrun:>8} {unrun:>7}")
     asked = len(wanted) - told - unrun
     share = 100.0 * killed / asked if asked else 0.0 if unrun else 100.0
-    print(f"seed {os.environ.get('SEED', '1')}, {share:.1f} % of those that were run and change something are killed")
-    print(f"killed {killed} of {asked}")
-    return 0 if share >= WANTED_PERCENT and not stale else 1
+    return share, killed, asked
 
 
 def main():
@@ -478,6 +483,7 @@ def main():
         for m in wanted:
             word = f"equivalent: {explained[m.name]}" if m.name in explained else " ".join(known.get(m.name, ("", "-", ""))[1:])
             print(f"{m.file}:{m.line}: {m.name.split(':', 1)[1]}  [{word}]")
+        table(wanted, {m.name: known[m.name][1] for m in wanted if known.get(m.name, ("",))[0] == fingerprint(m)}, explained)
         print(f"{len(wanted)} mutants")
         return 1 if stale else 0
     number(found)

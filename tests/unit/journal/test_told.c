@@ -1,7 +1,7 @@
-/* test_told: every call that an operation of the journal makes fails once (tests/lib/told.h): of the
- * operating system, for memory. Whoever asked is told, and the next open finds what was promised.
- * What may fail silently stands beside each operation: the index, which is made again; the spare
- * tail, which the next rotation makes. */
+/* test_told: every call that an operation of the journal makes fails once (tests/lib/told.h): of
+ * the operating system, for memory. Whoever asked is told, and the next open finds what was
+ * promised. What may fail silently stands beside each operation: the index, which is made again;
+ * the spare tail, which the next rotation makes. */
 #include "tests/unit/journal/journal_fixture.h"
 
 #include "journal/cut.h"
@@ -344,8 +344,8 @@ static int run_cut_torn(void *ctx, struct err *e)
  * the spare tail, which the next rotation makes (and the two calls that sync its directory). */
 #define QUIET "close", "/index/", "/data/index", "tail.next"
 
-/* verify and cut: a lock that cannot be asked is no server; what moved while it looked, or may have, is
- * looked at again. */
+/* verify and cut: a lock that cannot be asked is no server; what moved while it looked, or may
+ * have, is looked at again. */
 #define LOOKS "flock", "stat /m/data/journal/tail.ndjson", "stat /m/data/journal/manifest.jsonl"
 
 #define SWEEP(ops) sweep(ops, sizeof(ops) / sizeof *(ops))
