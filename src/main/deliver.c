@@ -210,6 +210,9 @@ static int start(struct deliver *d, struct err *e)
         r = delivery_index_restart(d->index, deliver_now_ms(), e);
     }
     if (r == 0) {
+        r = deliver_proofs(d, e);
+    }
+    if (r == 0) {
         d->watch_fd = start_watch(d, "receipts");
         d->request_fd = start_watch(d, REQUESTS_FOLDER);
         log_line(LOG_INFO, "deliver", "ready%s", rebuilt ? ", with a new " DELIVERY_FILE : "");

@@ -15,7 +15,9 @@
 #define DELIVER_SHOWN_MAX  1200
 #define DELIVER_BUILDS     2u /* at a time, one of them at most a large one */
 /* Those of builds come first. */
-#define DELIVER_SLOTS_MAX (DELIVER_BUILDS + DELIVER_CONCURRENCY_MAX + DELIVER_STUCK_MAX)
+#define DELIVER_PURGES 1u /* at a time: its thread has memory that is not its slot's */
+#define DELIVER_SLOTS_MAX \
+    (DELIVER_BUILDS + DELIVER_PURGES + DELIVER_CONCURRENCY_MAX + DELIVER_STUCK_MAX)
 
 struct deliver;
 struct deliver_slot;
@@ -55,7 +57,7 @@ struct deliver_slot {
     /* The thread's. */
     struct delivery_work work;
     void *piece; /* ARTIFACT_PIECE_BYTES */
-    int result;  /* of a build: 0, ERR_, DELIVER_STOPPED */
+    int result;  /* of a build: 0, ERR_, DELIVER_STOPPED; of a purge: 0, ERR_ */
     struct err why;
     const char *way_out; /* of a build that only a person can mend; NULL: it is tried again */
     const struct artifact_adapter *adapter;
@@ -144,5 +146,10 @@ int deliver_build_clean(struct deliver *d, struct err *e) MUST_CHECK;
 
 /* deliver_send.c: to be sent or verified. */
 extern const struct deliver_step deliver_send_step;
+
+/* deliver_purge.c */
+extern const struct deliver_step deliver_purge_step;
+/* At the start: makes proofs/, and adds what the index does not know of them. */
+int deliver_proofs(struct deliver *d, struct err *e) MUST_CHECK;
 
 #endif

@@ -28,7 +28,7 @@
 #define WATCH_MS          INT64_C(1000)  /* while something is running */
 #define PAUSED_MS         500            /* between two looks at DATA/paused */
 
-/* Kinds of due work; what may come later (purges) is a row here and a line in delivery_next.c. */
+/* Kinds of due work. */
 static const struct deliver_step *step_of(enum delivery_task task)
 {
     switch (task) {
@@ -39,6 +39,8 @@ static const struct deliver_step *step_of(enum delivery_task task)
     case DELIVERY_SEND:
     case DELIVERY_VERIFY:
         return &deliver_send_step;
+    case DELIVERY_PURGE:
+        return &deliver_purge_step;
     }
     return NULL;
 }
@@ -206,7 +208,10 @@ static int new_work(struct deliver *d, struct err *e)
         return 0;
     }
     r = new_work_of(d, DELIVERY_LANE_SEND, e); /* what was begun is finished first */
-    return r == 0 ? new_work_of(d, DELIVERY_LANE_BUILD, e) : r;
+    if (r == 0) {
+        r = new_work_of(d, DELIVERY_LANE_BUILD, e);
+    }
+    return r == 0 ? new_work_of(d, DELIVERY_LANE_PURGE, e) : r;
 }
 
 int deliver_between(struct deliver *d, struct err *e)

@@ -54,7 +54,10 @@ static void *slot_main(void *ctx)
     static const uint64_t one = 1;
     struct deliver_slot *s = ctx;
 
-    (void)pthread_setname_np(pthread_self(), s->lane == DELIVERY_LANE_BUILD ? "build" : "deliver");
+    static const char *const names[DELIVERY_LANES] = {[DELIVERY_LANE_BUILD] = "build",
+                                                      [DELIVERY_LANE_SEND] = "deliver",
+                                                      [DELIVERY_LANE_PURGE] = "purge"};
+    (void)pthread_setname_np(pthread_self(), names[s->lane]);
     for (;;) {
         (void)pthread_mutex_lock(&s->lock);
         while (!s->go && !s->quit) {
@@ -96,13 +99,19 @@ static struct deliver_slot *slot_new(struct deliver *d, enum delivery_lane lane)
 
 struct deliver_slot *deliver_slot_free(struct deliver *d, enum delivery_lane lane)
 {
-    bool build = lane == DELIVERY_LANE_BUILD;
-    size_t end = build ? DELIVER_BUILDS : DELIVER_SLOTS_MAX;
+    const struct {
+        size_t begin, end;
+        unsigned most;
+    } of[DELIVERY_LANES] = {
+        [DELIVERY_LANE_BUILD] = {0, DELIVER_BUILDS, DELIVER_BUILDS},
+        [DELIVERY_LANE_PURGE] = {DELIVER_BUILDS, DELIVER_BUILDS + DELIVER_PURGES, DELIVER_PURGES},
+        [DELIVERY_LANE_SEND] = {DELIVER_BUILDS + DELIVER_PURGES, DELIVER_SLOTS_MAX,
+                                d->options->concurrency}};
 
-    if (busy(d, lane) >= (build ? DELIVER_BUILDS : d->options->concurrency)) {
+    if (busy(d, lane) >= of[lane].most) {
         return NULL;
     }
-    for (size_t i = build ? 0 : DELIVER_BUILDS; i < end; i++) {
+    for (size_t i = of[lane].begin; i < of[lane].end; i++) {
         if (d->slot[i] == NULL) {
             d->slot[i] = slot_new(d, lane);
         }

@@ -267,12 +267,44 @@ int delivery_index_unseen(struct delivery_index *ix, const struct delivery_plan 
     return change(ix, INDEX_UNSEEN, &c, "note what is not visible yet", e);
 }
 
+/* Seconds, as milliseconds: rounded up, and not past what can be told. */
+static int64_t purge_due_ms(int64_t verified_at, int64_t retention_ms)
+{
+    return retention_ms > INT64_MAX - (verified_at + 1) * 1000 ? INT64_MAX
+                                                               : verified_at * 1000 + retention_ms;
+}
+
+static int verified_rows(struct delivery_index *ix, const struct delivery_plan *p, int64_t now,
+                         struct err *e)
+{
+    struct change c = {p->package_id, p->to.sink, now, -1, NULL, NULL};
+    struct change due = {p->package_id, NULL, now, purge_due_ms(now, p->retention_ms), NULL, NULL};
+    int r = change(ix, INDEX_VERIFIED, &c, "note what was verified", e);
+
+    return r == 0 ? change(ix, INDEX_PURGE_DUE, &due, "note when local bytes may go", e) : r;
+}
+
 int delivery_index_verified(struct delivery_index *ix, const struct delivery_plan *p, int64_t now,
                             struct err *e)
 {
     struct change c = {p->package_id, p->to.sink, now, -1, NULL, NULL};
+    int r;
 
-    return change(ix, INDEX_VERIFIED, &c, "note what was verified", e);
+    if (p->retention_ms < 0) { /* they stay */
+        return change(ix, INDEX_VERIFIED, &c, "note what was verified", e);
+    }
+    r = delivery_index_begin(ix, e);
+    if (r < 0) {
+        return r;
+    }
+    r = verified_rows(ix, p, now, e);
+    if (r == 0) {
+        r = delivery_index_commit(ix, e);
+    }
+    if (r < 0) {
+        delivery_index_undo(ix);
+    }
+    return r;
 }
 
 int delivery_index_retry(struct delivery_index *ix, const struct delivery_plan *p, int64_t now,
@@ -289,4 +321,22 @@ int delivery_index_park(struct delivery_index *ix, const struct delivery_plan *p
     struct change c = {p->package_id, p->to.sink, now, -1, text, way_out};
 
     return change(ix, INDEX_PARK, &c, "park a delivery", e);
+}
+
+/* ---- local bytes ---- */
+
+int delivery_index_purged(struct delivery_index *ix, const char *package_id, int64_t now,
+                          struct err *e)
+{
+    struct change c = {package_id, NULL, now, -1, NULL, NULL};
+
+    return change(ix, INDEX_PURGED, &c, "note a purge", e);
+}
+
+int delivery_index_purge_retry(struct delivery_index *ix, const char *package_id, int64_t now,
+                               int64_t due_ms, const char *text, struct err *e)
+{
+    struct change c = {package_id, NULL, now, due_ms, text, NULL};
+
+    return change(ix, INDEX_PURGE_RETRY, &c, "postpone a purge", e);
 }

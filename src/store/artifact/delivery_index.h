@@ -43,18 +43,25 @@ enum delivery_task {
     DELIVERY_NOTHING, /* due_ms says when there may be something; INT64_MAX: nothing waits */
     DELIVERY_BUILD,
     DELIVERY_SEND,
-    DELIVERY_VERIFY /* sent, not verified */
+    DELIVERY_VERIFY, /* sent, not verified */
+    DELIVERY_PURGE   /* verified, and its local bytes are due to go */
 };
 const char *delivery_task_name(enum delivery_task t);
-enum delivery_lane { DELIVERY_LANE_BUILD, DELIVERY_LANE_SEND, DELIVERY_LANES };
+enum delivery_lane {
+    DELIVERY_LANE_BUILD,
+    DELIVERY_LANE_SEND,
+    DELIVERY_LANE_PURGE, /* the oldest due first, whosever it is */
+    DELIVERY_LANES
+};
 
 struct delivery_work {
     enum delivery_task task;
     int64_t due_ms;
     struct delivery_artifact artifact;
     unsigned attempts;         /* that were made so far: of the build, or to send */
-    int64_t sent_at;           /* of VERIFY */
-    struct delivery_plan plan; /* of SEND and VERIFY */
+    int64_t sent_at;           /* of VERIFY and PURGE */
+    int64_t verified_at;       /* of PURGE */
+    struct delivery_plan plan; /* of all but BUILD */
 };
 struct delivery_ask {
     enum delivery_lane lane;
@@ -138,7 +145,7 @@ int delivery_index_unseen(struct delivery_index *ix, const struct delivery_plan 
                           int64_t due_ms, bool late, const char *text, struct err *e) MUST_CHECK;
 /* How many are late. */
 int delivery_index_late(struct delivery_index *ix, uint64_t *count, struct err *e) MUST_CHECK;
-/* sending, sent -> verified. */
+/* sending, sent -> verified; a plan with a retention makes the local bytes due to go after it. */
 int delivery_index_verified(struct delivery_index *ix, const struct delivery_plan *p, int64_t now,
                             struct err *e) MUST_CHECK;
 /* sending, sent -> retry_wait. */
@@ -147,5 +154,21 @@ int delivery_index_retry(struct delivery_index *ix, const struct delivery_plan *
 /* sending, sent -> parked. */
 int delivery_index_park(struct delivery_index *ix, const struct delivery_plan *p, int64_t now,
                         const char *text, const char *way_out, struct err *e) MUST_CHECK;
+
+/* ---- local bytes of what is verified (purge.h) ---- */
+/* They are gone. */
+int delivery_index_purged(struct delivery_index *ix, const char *package_id, int64_t now,
+                          struct err *e) MUST_CHECK;
+int delivery_index_purge_retry(struct delivery_index *ix, const char *package_id, int64_t now,
+                               int64_t due_ms, const char *text, struct err *e) MUST_CHECK;
+/* *proven: the package is verified, and its local bytes are due to go, or gone. */
+int delivery_index_proven(struct delivery_index *ix, const char *package_id, bool *proven,
+                          struct err *e) MUST_CHECK;
+/* Of a package that has a proof, where *proven is false: its artifact and package, verified as the
+ * proof says, its local bytes due to go (again: what is gone is fine). Inside the caller's
+ * transaction. */
+struct proof;
+int delivery_index_prove(struct delivery_index *ix, const struct proof *p, int64_t now_ms,
+                         struct err *e) MUST_CHECK;
 
 #endif

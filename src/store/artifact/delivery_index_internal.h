@@ -64,6 +64,30 @@
     X(ASK_SEND, "UPDATE deliveries SET next_attempt_ms = ?4, way_out = '', updated_at = ?3,"      \
                 " state = iif(state = 'parked', 'retry_wait', state) WHERE package_id = ?1"       \
                 " AND state IN ('pending', 'retry_wait', 'sent', 'parked')")                      \
+    X(PURGE_DUE, "UPDATE packages SET purge_ms = ?4, updated_at = ?3 WHERE package_id = ?1"       \
+                 " AND state = 'sealed' AND purged_at IS NULL")                                   \
+    X(PURGE_HEAD, "SELECT purge_ms, package_id FROM packages INDEXED BY packages_purge"           \
+                  " WHERE purge_ms IS NOT NULL AND purged_at IS NULL"                             \
+                  " ORDER BY purge_ms, package_id LIMIT 2")                                       \
+    X(PURGE_TIMES, "SELECT sent_at, verified_at FROM deliveries WHERE package_id = ?1"            \
+                   " AND state = 'verified'")                                                     \
+    X(PURGE_RETRY, "UPDATE packages SET purge_ms = ?4, purge_error = ?5, updated_at = ?3"         \
+                   " WHERE package_id = ?1 AND purge_ms IS NOT NULL AND purged_at IS NULL")       \
+    X(PURGED, "UPDATE packages SET purged_at = ?3, purge_error = '', updated_at = ?3"             \
+              " WHERE package_id = ?1 AND purge_ms IS NOT NULL AND purged_at IS NULL")            \
+    X(HAS_PROVEN, "SELECT 1 FROM packages p JOIN deliveries d ON d.package_id = p.package_id"     \
+                  " WHERE p.package_id = ?1 AND d.state = 'verified' AND p.purge_ms IS NOT NULL") \
+    X(PROVEN_SEAL, "UPDATE packages SET state = 'sealed', plan = ?5, updated_at = ?3,"            \
+                   " sealed_at = ifnull(sealed_at, ?3), build_error = '', way_out = ''"           \
+                   " WHERE package_id = ?1")                                                      \
+    X(PROVEN_SEND, "INSERT INTO deliveries(package_id, sink, project, state, attempts,"           \
+                   " next_attempt_ms, updated_at, identifier, keys, sent_at, verified_at)"        \
+                   " SELECT package_id, ?2, project, 'verified', 1, 0, ?3, ?5, ?6, ?7, ?8"        \
+                   " FROM packages WHERE package_id = ?1"                                         \
+                   " ON CONFLICT(package_id, sink) DO UPDATE SET state = 'verified', late = 0,"   \
+                   " sent_at = ?7, verified_at = ?8, last_error = '', way_out = '',"              \
+                   " updated_at = ?3")                                                            \
+    X(PROVEN_DUE, "UPDATE packages SET purge_ms = ifnull(purge_ms, ?4) WHERE package_id = ?1")    \
     X(LATE, "SELECT count(*) FROM deliveries WHERE state = 'sent' AND late <> 0")                 \
     X(RUNNING, "INSERT INTO running(package_id, project, task, sink, identifier, begun_at,"       \
                " bytes, size_bytes, bytes_per_s, file, stuck, updated_at)"                        \

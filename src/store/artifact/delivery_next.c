@@ -29,7 +29,8 @@ const char *delivery_task_name(enum delivery_task t)
     static const char *const names[] = {[DELIVERY_NOTHING] = "nothing",
                                         [DELIVERY_BUILD] = "build",
                                         [DELIVERY_SEND] = "send",
-                                        [DELIVERY_VERIFY] = "verify"};
+                                        [DELIVERY_VERIFY] = "verify",
+                                        [DELIVERY_PURGE] = "purge"};
 
     ensure(t >= 0);
     ensure((size_t)t < sizeof names / sizeof *names);
@@ -387,6 +388,53 @@ static int sweep(const struct search *s, bool shares, bool *left_out, struct del
     }
 }
 
+/* ---- purges: the oldest due ---- */
+
+static int load_times(const struct search *s, const char *package_id, struct delivery_work *out)
+{
+    struct sqlite3_stmt *st = s->ix->st[INDEX_PURGE_TIMES];
+    int r;
+
+    db_bind_text(st, 1, slice_cstr(package_id));
+    r = db_step(st, "read when a package was verified", s->e);
+    if (r > 0) {
+        out->sent_at = sqlite3_column_int64(st, 0);
+        out->verified_at = sqlite3_column_int64(st, 1);
+    } else if (r == 0) {
+        r = err_set(s->e, ERR_CORRUPT, "bytes are due to go of a package that is not verified");
+    }
+    sqlite3_reset(st);
+    return r < 0 ? r : 0;
+}
+
+static int next_purge(const struct search *s, struct delivery_work *out)
+{
+    struct sqlite3_stmt *st = s->ix->st[INDEX_PURGE_HEAD];
+    struct head head = {.task = DELIVERY_NOTHING, .due_ms = INT64_MAX};
+    int r = db_step(st, "look for a purge", s->e);
+
+    while (r > 0 && head.task == DELIVERY_NOTHING) {
+        if (under_way(s->ix, db_column(st, 1))) {
+            r = db_step(st, "look for a purge", s->e);
+            continue;
+        }
+        head.task = DELIVERY_PURGE;
+        head.due_ms = sqlite3_column_int64(st, 0);
+        take(head.package_id, sizeof head.package_id, db_column(st, 1));
+    }
+    sqlite3_reset(st);
+    if (r < 0) {
+        return r;
+    }
+    /* A retention may be years: no due time is too far ahead. */
+    if (head.task == DELIVERY_NOTHING || head.due_ms > s->now_ms) {
+        out->due_ms = head.due_ms;
+        return 0;
+    }
+    r = give(s, "", &head, out);
+    return r == 0 ? load_times(s, head.package_id, out) : r;
+}
+
 int delivery_index_next(struct delivery_index *ix, int64_t now_ms, const struct delivery_ask *ask,
                         struct delivery_work *out, struct err *e)
 {
@@ -396,6 +444,9 @@ int delivery_index_next(struct delivery_index *ix, int64_t now_ms, const struct 
 
     out->task = DELIVERY_NOTHING;
     out->due_ms = INT64_MAX;
+    if (ask->lane == DELIVERY_LANE_PURGE) {
+        return next_purge(&s, out);
+    }
     r = sweep(&s, true, &left_out, out);
     if (r == 0 && left_out && out->task == DELIVERY_NOTHING) {
         r = sweep(&s, false, &left_out, out);

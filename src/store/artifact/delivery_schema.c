@@ -54,9 +54,11 @@ static const char version_1[] =
 
 #define NUMBER_TEXT(n)  #n
 #define NUMBER_OF(name) NUMBER_TEXT(name)
+#define SMALL_TEXT      NUMBER_OF(DELIVERY_SMALL_BYTES)
 
 /* identifier and keys (the path of the credentials) are the plan's, for holds; attempt_at is when
- * the last sending began; late: it was sent and has not been seen there for too long. */
+ * the last sending began; late: it was sent and has not been seen there for too long. purge_ms: when
+ * local bytes are due to go; NULL: they are not. */
 static const char version_2[] =
     "ALTER TABLE deliveries ADD COLUMN identifier TEXT NOT NULL DEFAULT '';"
     "ALTER TABLE deliveries ADD COLUMN keys TEXT NOT NULL DEFAULT '';"
@@ -71,22 +73,20 @@ static const char version_2[] =
     "CREATE INDEX deliveries_sent ON deliveries(project, next_attempt_ms, package_id, sink)"
     " WHERE state = 'sent';"
     "CREATE INDEX packages_due_small ON packages(project, next_build_ms, package_id)"
-    " WHERE state = 'building' AND size_bytes <= " NUMBER_OF(
-        DELIVERY_SMALL_BYTES) ";"
-                              "CREATE TABLE running(package_id TEXT PRIMARY KEY, project TEXT NOT "
-                              "NULL, task TEXT NOT NULL,"
-                              " sink TEXT NOT NULL, identifier TEXT NOT NULL, begun_at INTEGER NOT "
-                              "NULL,"
-                              " bytes INTEGER NOT NULL, size_bytes INTEGER NOT NULL, bytes_per_s "
-                              "INTEGER NOT NULL,"
-                              " file TEXT NOT NULL, stuck INTEGER NOT NULL, updated_at INTEGER NOT "
-                              "NULL)"
-                              " STRICT, WITHOUT ROWID;"
-                              "CREATE TABLE holds(scope TEXT NOT NULL, sink TEXT NOT NULL, key "
-                              "TEXT NOT NULL,"
-                              " until_ms INTEGER NOT NULL, text TEXT NOT NULL, PRIMARY KEY(scope, "
-                              "sink, key))"
-                              " STRICT, WITHOUT ROWID;";
+    " WHERE state = 'building' AND size_bytes <= " SMALL_TEXT ";"
+    "ALTER TABLE packages ADD COLUMN purge_ms INTEGER;"
+    "ALTER TABLE packages ADD COLUMN purged_at INTEGER;"
+    "ALTER TABLE packages ADD COLUMN purge_error TEXT NOT NULL DEFAULT '';"
+    "CREATE INDEX packages_purge ON packages(purge_ms, package_id)"
+    " WHERE purge_ms IS NOT NULL AND purged_at IS NULL;"
+    "CREATE TABLE running(package_id TEXT PRIMARY KEY, project TEXT NOT NULL, task TEXT NOT NULL,"
+    " sink TEXT NOT NULL, identifier TEXT NOT NULL, begun_at INTEGER NOT NULL,"
+    " bytes INTEGER NOT NULL, size_bytes INTEGER NOT NULL, bytes_per_s INTEGER NOT NULL,"
+    " file TEXT NOT NULL, stuck INTEGER NOT NULL, updated_at INTEGER NOT NULL)"
+    " STRICT, WITHOUT ROWID;"
+    "CREATE TABLE holds(scope TEXT NOT NULL, sink TEXT NOT NULL, key TEXT NOT NULL,"
+    " until_ms INTEGER NOT NULL, text TEXT NOT NULL, PRIMARY KEY(scope, sink, key))"
+    " STRICT, WITHOUT ROWID;";
 
 int delivery_schema_check(struct sqlite3 *db, int64_t *version, struct err *e)
 {

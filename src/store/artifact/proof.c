@@ -174,6 +174,18 @@ static void file_name(char out[DELIVERY_PACKAGE_LEN + sizeof PROOF_TAIL], const 
     (void)snprintf(out, DELIVERY_PACKAGE_LEN + sizeof PROOF_TAIL, "%s" PROOF_TAIL, package_id);
 }
 
+bool proof_name(const char *name, char package_id[DELIVERY_PACKAGE_LEN + 1])
+{
+    if (strlen(name) != DELIVERY_PACKAGE_LEN + sizeof PROOF_TAIL - 1 ||
+        strcmp(name + DELIVERY_PACKAGE_LEN, PROOF_TAIL) != 0 ||
+        strspn(name, "0123456789abcdef") < DELIVERY_PACKAGE_LEN) {
+        return false;
+    }
+    memcpy(package_id, name, DELIVERY_PACKAGE_LEN);
+    package_id[DELIVERY_PACKAGE_LEN] = '\0';
+    return true;
+}
+
 struct clean {
     const char *data;
     struct err *e;

@@ -26,6 +26,8 @@ void proof_put(struct buf *b, const struct proof *p);
  * that does not belong to the artifact. ERR_NO_MEMORY. */
 int proof_parse(struct slice text, struct proof *out, struct err *e) MUST_CHECK;
 
+/* PACKAGE.json -> the package's id; false: another name. */
+bool proof_name(const char *name, char package_id[DELIVERY_PACKAGE_LEN + 1]);
 /* Makes DATA/proofs/ where it is missing (0750), synced, and removes temporary names in it.
  * ERR_IO, ERR_NO_SPACE. */
 int proof_folder(const char *data, struct err *e) MUST_CHECK;
