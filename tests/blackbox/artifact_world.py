@@ -274,8 +274,9 @@ class Artifacts:
         assert {str(p.relative_to(self.place)).removesuffix(".manifest.jsonl") for p in there if p not in main} == want.keys()
         assert len(there) == 2 * len(receipts)
         assert self.rows("SELECT state, count(*) FROM deliveries GROUP BY state") == ([("verified", len(want))] if want else [])
-        for folder in ("uploads", "receipts", "packages"):
-            assert [p.name for p in (self.data / folder).iterdir() if p.name.startswith(".")] == [], "temporary files are left"
+        for folder in ("uploads", "uploads/.purge", "receipts", "packages", "proofs"):
+            names = [p.name for p in (self.data / folder).iterdir() if p.name.startswith(".")]
+            assert names == ([".purge"] if folder == "uploads" else []), "temporary files are left"
 
     def verify(self):
         result = tallyman("verify", "--json", "--data", str(self.data))

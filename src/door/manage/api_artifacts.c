@@ -213,6 +213,19 @@ static void put_delivery(struct buf *b, const struct look *l)
     buf_put_char(b, '}');
 }
 
+/* When local bytes went, or are due to go; nothing where they stay. */
+static void put_purge(struct buf *b, const struct delivery_view *d)
+{
+    if (d->purged_at != 0) {
+        manage_put_time(b, "purged_at", d->purged_at * 1000);
+    } else if (d->purge_at != 0) {
+        manage_put_time(b, "purge_after", d->purge_at * 1000);
+    }
+    if (d->purge_error[0] != '\0') {
+        manage_put_text(b, "purge_error", slice_cstr(d->purge_error));
+    }
+}
+
 /* An id is the right to ask, so logs have only its beginning; errors name paths with all of it. */
 static void shorten_id(char *text, const char *id)
 {
@@ -237,8 +250,9 @@ static void look_done(void *ctx, struct http_request *req)
     manage_put_text(&b, "object_id", slice_cstr(l->id));
     put_accepted(&b, l);
     put_upload(&b, l);
-    put_text_or_null(&b, "project", l->declared ? l->info.project : "");
-    put_text_or_null(&b, "filename", l->declared ? l->info.filename : "");
+    /* Of one whose local bytes are gone, delivery knows. */
+    put_text_or_null(&b, "project", l->declared ? l->info.project : l->delivery.project);
+    put_text_or_null(&b, "filename", l->declared ? l->info.filename : l->delivery.filename);
     put_delivery(&b, l);
     if (l->delivery_unread) {
         manage_put_text(&b, "delivery_error", SLICE(DELIVERY_FILE " cannot be read now"));
@@ -247,6 +261,7 @@ static void look_done(void *ctx, struct http_request *req)
     buf_put_char(&b, '{');
     manage_put_flag(&b, "present", l->local);
     manage_put_number(&b, "size_bytes", l->local_bytes);
+    put_purge(&b, &l->delivery);
     buf_put_cstr(&b, "},\"release\":null,\"archive\":null}");
     manage_answer(req, 200, &b);
 }

@@ -7,6 +7,8 @@
  * ERR_CORRUPT. */
 #include "store/artifact/delivery.h"
 
+#include <stdio.h>
+
 #include "base/ensure.h"
 #include "base/timefmt.h"
 #include "store/artifact/delivery_plan.h"
@@ -73,10 +75,14 @@ static int64_t seconds(int64_t ms)
 
 /* ---- one artifact ---- */
 
+/* %s: what only a newer schema has. */
+#define VIEW_PURGE "p.purge_ms, ifnull(p.purged_at, 0), p.purge_error"
+#define VIEW_NONE  "0, 0, ''"
 #define VIEW_SQL                                                                              \
     "SELECT p.package_id, p.state, p.plan, p.build_attempts, p.next_build_ms, p.build_error," \
     " p.way_out, d.sink, d.state, d.attempts, d.next_attempt_ms, d.last_error, d.way_out,"    \
-    " ifnull(d.sent_at, 0), ifnull(d.verified_at, 0) FROM package_members m"                  \
+    " ifnull(d.sent_at, 0), ifnull(d.verified_at, 0), a.project, a.filename, %s"              \
+    " FROM package_members m JOIN artifacts a ON a.object_id = m.object_id"                   \
     " JOIN packages p ON p.package_id = m.package_id LEFT JOIN deliveries d"                  \
     " ON d.package_id = p.package_id WHERE m.object_id = ?1 ORDER BY m.package_id, d.sink"    \
     " LIMIT 1"
@@ -95,7 +101,12 @@ enum {
     AT_ERROR,
     AT_WAY_OUT,
     AT_SENT,
-    AT_VERIFIED
+    AT_VERIFIED,
+    AT_PROJECT,
+    AT_FILENAME,
+    AT_PURGE,
+    AT_PURGED,
+    AT_PURGE_ERROR
 };
 
 static void take_build(struct sqlite3_stmt *st, struct delivery_view *out)
@@ -150,11 +161,24 @@ static int take_delivery(struct sqlite3_stmt *st, struct delivery_view *out, str
     return take_plan(st, out, e);
 }
 
-static int view(struct sqlite3 *db, struct slice object_id, struct delivery_view *out,
-                struct err *e)
+static void take_purge(struct sqlite3_stmt *st, struct delivery_view *out)
+{
+    int64_t purge_ms = sqlite3_column_int64(st, AT_PURGE); /* 0 of NULL */
+
+    out->purge_at = purge_ms > 0 ? seconds(purge_ms) : 0;
+    out->purged_at = sqlite3_column_int64(st, AT_PURGED);
+    take(out->purge_error, sizeof out->purge_error, db_column(st, AT_PURGE_ERROR));
+}
+
+static int view(struct sqlite3 *db, int64_t version, struct slice object_id,
+                struct delivery_view *out, struct err *e)
 {
     struct sqlite3_stmt *st = NULL;
-    int r = db_prepare(db, VIEW_SQL, &st, e);
+    char sql[sizeof VIEW_SQL + sizeof VIEW_PURGE];
+    int n = snprintf(sql, sizeof sql, VIEW_SQL, version >= 2 ? VIEW_PURGE : VIEW_NONE);
+    int r = db_prepare(db, sql, &st, e);
+
+    ensure(n > 0 && (size_t)n < sizeof sql);
 
     if (r == 0) {
         db_bind_text(st, 1, object_id);
@@ -163,6 +187,9 @@ static int view(struct sqlite3 *db, struct slice object_id, struct delivery_view
     if (r > 0) {
         out->known = true;
         take(out->package_id, sizeof out->package_id, db_column(st, AT_PACKAGE));
+        take(out->project, sizeof out->project, db_column(st, AT_PROJECT));
+        take(out->filename, sizeof out->filename, db_column(st, AT_FILENAME));
+        take_purge(st, out);
         r = 0;
         if (sqlite3_column_type(st, AT_STATE) == SQLITE_NULL) {
             take_build(st, out);
@@ -184,7 +211,7 @@ int delivery_view_read(const char *data, struct slice object_id, struct delivery
     memset(out, 0, sizeof *out);
     r = begin(data, &db, &version, e);
     if (r == 0 && db != NULL) {
-        r = view(db, object_id, out, e);
+        r = view(db, version, object_id, out, e);
     }
     sqlite3_close(db);
     return r;

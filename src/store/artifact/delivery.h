@@ -57,6 +57,10 @@ struct delivery_view {
     unsigned attempts;
     int64_t next_attempt_at; /* Unix seconds; 0: none */
     int64_t sent_at, verified_at;
+    char project[UPLOAD_PROJECT_MAX + 1];
+    char filename[UPLOAD_FILENAME_MAX + 1]; /* as declared; "": none */
+    int64_t purge_at, purged_at; /* when local bytes are due to go, or went; 0: they are not */
+    char purge_error[DELIVERY_ERROR_MAX];
     char error[DELIVERY_ERROR_MAX]; /* of the last try or build; "" */
     char way_out[200];              /* of PARKED: what a person can do */
     unsigned file_count;

@@ -476,7 +476,8 @@ static void test_accepted(void **state)
     expect(k, "-", line, NULL, 200, "\"local\":{\"present\":false,\"size_bytes\":0}");
     (void)snprintf(path, sizeof path, "%s/uploads/%s.info", k->dir, id);
     assert_int_equal(unlink(path), 0);
-    expect(k, "-", line, NULL, 200, "\"project\":null,\"filename\":null,\"delivery\":{\"state\"");
+    expect(k, "-", line, NULL, 200,
+           "\"project\":\"files\",\"filename\":\"a b.txt\",\"delivery\":{\"state\"");
     damage_index(k);
     r = kit_ask(k, "-", line, NULL);
     expect_status(&r, 200);
