@@ -267,11 +267,12 @@ int delivery_index_unseen(struct delivery_index *ix, const struct delivery_plan 
     return change(ix, INDEX_UNSEEN, &c, "note what is not visible yet", e);
 }
 
-/* Seconds, as milliseconds: rounded up, and not past what can be told. */
+/* When local bytes may go: the second in which it was verified is over, and the retention. */
 static int64_t purge_due_ms(int64_t verified_at, int64_t retention_ms)
 {
-    return retention_ms > INT64_MAX - (verified_at + 1) * 1000 ? INT64_MAX
-                                                               : verified_at * 1000 + retention_ms;
+    int64_t end_ms = (verified_at + 1) * 1000;
+
+    return retention_ms > INT64_MAX - end_ms ? INT64_MAX : end_ms + retention_ms;
 }
 
 static int verified_rows(struct delivery_index *ix, const struct delivery_plan *p, int64_t now,

@@ -1,14 +1,14 @@
 /* purge: steps, in this order; each may be repeated.
  *
  *   1  the proof is read, and fits; the receipt is there                 (else nothing is done)
- *   2  uploads/ID -> uploads/.purge/ID, both folders synced
- *   3  uploads/ID.info, .state, .gone removed, uploads/ synced
+ *   2  uploads/ID -> uploads/.purge/ID
+ *   3  uploads/ID.info, .state, .gone removed; uploads/.purge/ and uploads/ synced
  *   4  uploads/.purge/ID freed step by step and removed, the folder synced
  *   5  packages/PACKAGE.manifest.jsonl, then .plan.json removed, packages/ synced
  *
- * Invariants: no byte goes before step 1 has found a synced proof; from step 2 on the artifact is
- * known by its receipt and its proof alone, as it will be at the end, so nobody can meet a file
- * that is being cut under its own name.
+ * Invariants: no byte goes before step 1 has found a synced proof; before step 4 the artifact is
+ * known by its receipt and its proof alone, durably, as it will be at the end, so nobody can meet a
+ * file that is being cut under its own name.
  *
  * If power fails, or the process is killed: names are where the last synced step left them, or
  * already further; the next call goes through all steps again and finds what is left. The plan goes
@@ -106,11 +106,7 @@ static int move_bytes(const char *data, const char *id, struct err *e)
     path_of(from, data, "uploads", id, "");
     path_of(to, data, PURGE_FOLDER, id, "");
     r = os_rename(from, to);
-    if (r < 0 && r != -ENOENT) {
-        return err_os(e, r, "move", from);
-    }
-    r = sync_folder(data, PURGE_FOLDER, e);
-    return r == 0 ? sync_folder(data, "uploads", e) : r;
+    return r < 0 && r != -ENOENT ? err_os(e, r, "move", from) : 0;
 }
 
 /* Step 3. */
@@ -121,6 +117,9 @@ static int remove_parts(const char *data, const char *id, struct err *e)
 
     for (size_t i = 0; r == 0 && i < sizeof tails / sizeof *tails; i++) {
         r = unlink_one(data, "uploads", id, tails[i], e);
+    }
+    if (r == 0) {
+        r = sync_folder(data, PURGE_FOLDER, e);
     }
     return r == 0 ? sync_folder(data, "uploads", e) : r;
 }
