@@ -237,8 +237,10 @@ def last(run):
 
         def work(peer, data=data, step=step):
             path = peer.create(data)
+            begun = time.monotonic()
             with open(data.path, "rb") as f:
                 for offset in range(0, data.size - step, step):
+                    time.sleep(max(0.0, offset / (run.rate * 1e6) - (time.monotonic() - begun)))
                     with socket.create_connection(("127.0.0.1", peer.port),
                                                   timeout=up.UPLOAD_S) as s:
                         s.sendall(patch_head(peer, path, offset, step))
@@ -256,7 +258,7 @@ def last(run):
         found[size] = [with_server(run, "tallyman", data, False, work)
                        for _ in range(1 if run.smoke or size > GIB else 3)]
         middle = statistics.median(found[size])
-        line = (f"W6 last_answer={size // MIB}MiB requests={size // step} "
+        line = (f"W6 last_answer={size // MIB}MiB requests={size // step} at={run.rate}MB/s "
                 f"tallyman_ms={middle:.1f}")
         if size != min(found):
             line += f" over_{min(found) // MIB}MiB_ms={middle - statistics.median(found[min(found)]):.1f}"
