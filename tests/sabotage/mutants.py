@@ -866,7 +866,7 @@ MUTANTS = [
      [("src/store/artifact/delivery_plan.c", "if (r == 0 && destination_reserved(", "if (r == 1 && destination_reserved(")],
      ["settings"]),
     ("build-settings-not-parked", "settings that give no place are tried for ever and nobody hears of it",
-     [(BUILD, "    if (r == ERR_INVALID_PROJECT) {\n        f->way_out = WAY_OUT_SET;\n    }\n", "")],
+     [(BUILD, "    if (r == ERR_INVALID_PROJECT) {\n        s->way_out = WAY_OUT_SET;\n    }\n", "")],
      ["deliver unit"]),
     # ---- sealing ----
     ("seal-plain-goes-first", "the plain file is removed before the manifest says that its segment counts",
