@@ -356,6 +356,7 @@ class FakeArchive:
         q, method = request.query, request.method
         if not request.item:
             request.kind = "LIMIT" if "check_limit" in q else "ITEMS"
+            request.item = q.get("bucket", "")
         elif not request.key:
             request.kind = "ITEM"
         elif method == "POST":
