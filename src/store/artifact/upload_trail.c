@@ -12,6 +12,10 @@
  * below it. Should an upload stand below its trail all the same (somebody took its state, or its
  * bytes), the trail begins anew.
  *
+ * A writer waits at each of its syncs (but for the last of its request) until its trail is near, so
+ * that the end of an upload is near too: faster than the device reads, an upload of several
+ * requests cannot come in for long.
+ *
  * A read that fails ends the trail, which is logged: the acceptance reads all of it again, and says
  * what is the matter. Power failure: nothing of it is on the disk. */
 #include "store/artifact/upload_trail.h"
@@ -49,7 +53,7 @@ struct trails {
     uint64_t step_bytes;
     pthread_mutex_t lock;
     pthread_cond_t work; /* there is something to read, or an end */
-    pthread_cond_t idle; /* a step has ended */
+    pthread_cond_t idle; /* a step has ended, or there will be none */
     struct trail_list all, queue;
     unsigned count;
     unsigned threads_max, threads, waiting;
@@ -175,6 +179,7 @@ static void take_turn(struct trails *ts, struct trail *t)
         if (r == 0) {
             t->at = at + ts->step_bytes;
             t->hash = hash;
+            wake(&ts->idle); /* who keeps near it looks again */
         }
     }
     give_lock(ts);
@@ -267,6 +272,19 @@ void trail_follow(struct trails *ts, const char *id, uint64_t synced)
     give_lock(ts);
 }
 
+void trail_keep_near(struct trails *ts, const char *id, uint64_t lag_bytes)
+{
+    take_lock(ts);
+    struct trail *t = find(ts, id);
+    while (t != NULL && !t->failed && t->target - t->at > lag_bytes && ts->threads > 0 &&
+           !atomic_load(&ts->us->stopping)) {
+        int r = pthread_cond_wait(&ts->idle, &ts->lock);
+        ensure(r == 0);
+        t = find(ts, id);
+    }
+    give_lock(ts);
+}
+
 uint64_t trail_take(struct trails *ts, const char *id, struct blake3 *hash)
 {
     uint64_t at = 0;
@@ -327,6 +345,7 @@ void trails_wake(struct trails *ts)
 {
     take_lock(ts);
     wake(&ts->work);
+    wake(&ts->idle);
     give_lock(ts);
 }
 

@@ -30,6 +30,10 @@ void trails_wake(struct trails *ts);
  * may be read. A trail that was beyond it begins anew. Never fails: what cannot be read now is left
  * to the acceptance. */
 void trail_follow(struct trails *ts, const char *id, uint64_t synced);
+/* Waits until no more than lag_bytes of what the trail may read are left, so that whoever sends
+ * faster than the device reads does not wait for all of it at the end. Returns at once where nobody
+ * reads: there is no trail, it failed, no thread could be had, the store stops. */
+void trail_keep_near(struct trails *ts, const char *id, uint64_t lag_bytes);
 /* How far the trail has come, with its hash; 0, and the hash of nothing, where there is none. Waits
  * for the step that is being read; nothing more is read until trail_follow is called again. */
 uint64_t trail_take(struct trails *ts, const char *id, struct blake3 *hash);

@@ -289,6 +289,9 @@ int upload_write(struct upload *u, const void *p, size_t n, size_t *written, str
         } else if (r == 0 && !u->held && u->written < u->info.size &&
                    u->written - u->saved >= UPLOAD_SYNC_BYTES) {
             r = upload_sync(u, e);
+            if (r == 0 && u->reread) {
+                trail_keep_near(u->us->trails, u->info.id, UPLOAD_SYNC_BYTES);
+            }
         }
     }
     if (written != NULL) {

@@ -1,6 +1,7 @@
 /* The trailing read-back: what it has read the acceptance does not read again; what the disk gives
  * back wrongly it finds; and where it cannot be had everything is read at the end, as if it were
  * not there. */
+#include <pthread.h>
 #include <time.h>
 
 #include "store/artifact/upload_trail.h"
@@ -227,6 +228,76 @@ static void trails_are_bounded(void **state)
     trails_free(ts);
 }
 
+/* ---- keeping near ---- */
+
+static struct os_table slow;
+static const struct os_table *below;
+static _Atomic unsigned gate; /* so many reads of the trail may go on */
+static _Atomic bool near;
+
+static void nap(void)
+{
+    (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+static int64_t gated_pread(int fd, void *p, size_t n, uint64_t at)
+{
+    while (atomic_load(&gate) == 0) {
+        nap();
+    }
+    atomic_fetch_sub(&gate, 1);
+    return below->pread(fd, p, n, at);
+}
+
+static void *keep_near(void *ctx)
+{
+    char id[UPLOAD_ID_LEN + 1];
+    name_of(1, id);
+    trail_keep_near(ctx, id, 2 * STEP);
+    atomic_store(&near, true);
+    return NULL;
+}
+
+static void a_writer_waits_for_its_trail(void **state)
+{
+    struct trails *ts = trails_new(kit_us, 1, STEP);
+    char id[UPLOAD_ID_LEN + 1];
+    pthread_t thread;
+    (void)state;
+    assert_non_null(ts);
+    put_file(1, SIZE, id);
+    trail_keep_near(ts, id, 0); /* there is none */
+    below = os_current();
+    slow = *below;
+    slow.pread = gated_pread;
+    os_install(&slow);
+    atomic_store(&gate, 0);
+    atomic_store(&near, false);
+    trail_follow(ts, id, 6 * STEP);
+    assert_int_equal(pthread_create(&thread, NULL, keep_near, ts), 0);
+    atomic_store(&gate, 3); /* three more are missing then */
+    while (atomic_load(&gate) > 0) {
+        nap();
+    }
+    for (unsigned i = 0; i < 20; i++) {
+        assert_false(atomic_load(&near));
+        nap();
+    }
+    atomic_store(&gate, 1);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(atomic_load(&near));
+    /* A store that stops lets go of whoever waits. */
+    trail_follow(ts, id, 20 * STEP);
+    assert_int_equal(pthread_create(&thread, NULL, keep_near, ts), 0);
+    uploads_set_stopping(kit_us, true);
+    trails_wake(ts);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    atomic_store(&gate, 1000);
+    trails_free(ts);
+    uploads_set_stopping(kit_us, false);
+    os_install(below);
+}
+
 static void what_is_below_a_step_is_left_to_the_end(void **state)
 {
     struct trails *ts = trails_new(kit_us, 0, STEP);
@@ -317,6 +388,7 @@ int main(void)
         TRAIL_TEST(a_trail_that_cannot_read_is_none),
         TRAIL_TEST(trails_are_bounded),
         TRAIL_TEST(what_is_below_a_step_is_left_to_the_end),
+        TRAIL_TEST(a_writer_waits_for_its_trail),
         TRAIL_TEST(threads_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
