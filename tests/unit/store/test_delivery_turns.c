@@ -1,8 +1,8 @@
-/* delivery_next under random schedules: workers, projects, verdicts, holds and a clock, all virtual.
+/* delivery_next under random schedules: workers, projects, verdicts, holds, a clock, all virtual.
  *
  * Whatever comes: no package is with two workers, nothing that has ended is given out again, what
- * waits is due at a time that is still to come, and once the faults stop everything becomes verified
- * or parked, within a bound. */
+ * waits is due at a time that is still to come, and once the faults stop everything becomes
+ * verified or parked, within a bound. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -14,8 +14,10 @@
 #include "store/artifact/warc_zstd.h"
 
 #define RECORD(version, headers, block) "WARC/" version "\r\n" headers "\r\n" block "\r\n\r\n"
-#define GOOD                            RECORD("1.1", "WARC-Type: warcinfo\r\nContent-Length: 5\r\n", "hello")
-#define OTHER                           RECORD("1.0", "content-LENGTH:\t0 \r\nX: a\r\n\tb\r\n", "")
+#define LENGTH_5                        "WARC-Type: warcinfo\r\nContent-Length: 5\r\n"
+#define LENGTH_0                        "content-LENGTH:\t0 \r\nX: a\r\n\tb\r\n"
+#define GOOD                            RECORD("1.1", LENGTH_5, "hello")
+#define OTHER                           RECORD("1.0", LENGTH_0, "")
 
 static struct warc_zstd *checker;
 
