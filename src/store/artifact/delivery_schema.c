@@ -57,8 +57,8 @@ static const char version_1[] =
 #define SMALL_TEXT      NUMBER_OF(DELIVERY_SMALL_BYTES)
 
 /* identifier and keys (the path of the credentials) are the plan's, for holds; attempt_at is when
- * the last sending began; late: it was sent and has not been seen there for too long. purge_ms: when
- * local bytes are due to go; NULL: they are not. */
+ * the last sending began; late: it was sent and has not been seen there for too long. purge_ms:
+ * when local bytes are due to go; NULL: they are not. */
 static const char version_2[] =
     "ALTER TABLE deliveries ADD COLUMN identifier TEXT NOT NULL DEFAULT '';"
     "ALTER TABLE deliveries ADD COLUMN keys TEXT NOT NULL DEFAULT '';"
