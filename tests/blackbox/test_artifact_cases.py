@@ -21,8 +21,9 @@ checked for what it must have (artifact_raw).
                                                                   checksums: test_tus_clients
   canner     holes 1 2 14 17 21   as its Go client meets them     test_tus_clients: test_canner_...
              holes 9 13 23        nothing of them reaches a client that sends as it does
-  elsewhere  T26 T28 T29 T31 T32 T34   the Internet Archive       the adapter's tests, against fake_archive.py
-  not yet    T08 T35 (S3)
+  elsewhere  T26 T28 T29 T31 T32 T34 T35   the Internet Archive   test_archive, against fake_archive.py; T28 also test_project_settings
+             holes 10 14 19 20     local bytes go                 test_purge
+  not yet    T08 (S3)
 """
 import concurrent.futures
 import contextlib
