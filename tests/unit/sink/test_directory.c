@@ -165,7 +165,8 @@ static void test_names(void **state)
 {
     (void)state;
     assert_ptr_equal(artifact_adapter("directory"), &artifact_directory);
-    assert_null(artifact_adapter("internet_archive"));
+    assert_non_null(artifact_adapter("internet_archive"));
+    assert_null(artifact_adapter("s3"));
     assert_null(artifact_adapter(""));
 }
 
