@@ -2,11 +2,13 @@
  *
  * Order: delivery.sqlite, packages, receipts with what they rest on, then the uploads that had no
  * receipt (backup.c says why); proofs last: each is there before the bytes go for which it speaks,
- * so that whatever was not found has its proof in the copy. Of a partial upload the saved state is
- * copied first and then as many bytes as that copy says: these were synced before it was saved, and
- * stay. What is behind them was promised to nobody. An upload that is accepted meanwhile is taken
- * with its receipt; one that is removed meanwhile is left out; one that contradicts itself is
- * looked at again.
+ * so that whatever was not found has its proof in the copy. Bytes that go while they are copied are
+ * left out for the same reason. An artifact may be accepted, delivered and purged between two of
+ * these walks, which then see nothing of it but its proof: its receipt is taken with that. Of a
+ * partial upload the saved state is copied first and then as many bytes as that copy says: these
+ * were synced before it was saved, and stay. What is behind them was promised to nobody. An upload
+ * that is accepted meanwhile is taken with its receipt; one that is removed meanwhile is left out;
+ * one that contradicts itself is looked at again.
  *
  * Without a saved state (somebody deleted it) all bytes are taken, as the server would read them
  * again. Of a refused upload only the refusal is taken. Temporary names are not: they are of steps
@@ -18,6 +20,7 @@
 #include "main/backup.h"
 #include "os/os.h"
 #include "store/artifact/delivery.h"
+#include "store/artifact/proof.h"
 #include "store/artifact/upload.h"
 
 #define LOOKS_MAX 10
@@ -107,6 +110,26 @@ static int see_package(struct walk *w, const char *name)
 
 /* ---- what is accepted ---- */
 
+/* A purge renames bytes before it cuts them: a copy of what has no name any more may be short. */
+static int take_bytes(struct walk *w, const char *id)
+{
+    char path[NAME_MAX_ + 32];
+    struct backup_entry entry;
+    bool kept;
+    name_of(path, "uploads", id, "");
+    int r = backup_copy(w->b, path, BACKUP_FIXED, BACKUP_ALL, &entry, &kept, w->e);
+    if (r != 0 && r != ERR_NOT_READY) {
+        return r == ERR_NOT_FOUND ? 0 : r;
+    }
+    int named = is_there(w->b->data, path, w->e);
+    if (named == 1 && r == 0) {
+        backup_put(w->b, &entry, kept);
+        return 0;
+    }
+    backup_drop(w->b, path);
+    return named == 1 ? r : named;
+}
+
 /* The receipt, then what it rests on. Bytes that are not here may have been delivered: verify
  * knows. */
 static int take_accepted(struct walk *w, const char *id)
@@ -119,12 +142,7 @@ static int take_accepted(struct walk *w, const char *id)
         r = backup_take(w->b, path, BACKUP_SMALL, BACKUP_ALL, w->e);
         r = r == ERR_NOT_FOUND ? 0 : r;
     }
-    if (r == 0) {
-        name_of(path, "uploads", id, "");
-        r = backup_take(w->b, path, BACKUP_FIXED, BACKUP_ALL, w->e);
-        r = r == ERR_NOT_FOUND ? 0 : r;
-    }
-    return r;
+    return r == 0 ? take_bytes(w, id) : r;
 }
 
 static int see_receipt(struct walk *w, const char *name)
@@ -246,6 +264,32 @@ static int see_upload(struct walk *w, const char *name)
     return r == 0 ? take_partial(w, id) : r == 1 ? 0 : r;
 }
 
+/* ---- proofs ---- */
+
+/* What the copy of a proof speaks for must be in the copy. A proof that cannot be believed is for
+ * verify to judge. */
+static int see_proof(struct walk *w, const char *name)
+{
+    static struct proof proof; /* large; a backup has one thread */
+    char id[DELIVERY_PACKAGE_LEN + 1];
+    char receipt[NAME_MAX_ + 32];
+    int r = see_package(w, name);
+    if (r != 0 || !proof_name(name, id)) {
+        return r;
+    }
+    r = proof_read(w->b->tree, id, &proof, w->e);
+    if (r != 0) {
+        return r == ERR_CORRUPT || r == ERR_NOT_FOUND ? 0 : r;
+    }
+    name_of(receipt, "receipts", proof.artifact.object_id, ".json");
+    r = is_there(w->b->tree, receipt, w->e);
+    if (r == 0) {
+        r = take_accepted(w, proof.artifact.object_id);
+        return r == ERR_NOT_FOUND ? 0 : r;
+    }
+    return r < 0 ? r : 0;
+}
+
 /* ---- all ---- */
 
 static int make_folders(struct backup *b, bool *any, struct err *e)
@@ -272,7 +316,7 @@ static int walk_all(struct walk *w)
     if (r == 0) {
         r = walk_folder(w, "uploads", see_upload);
     }
-    return r == 0 ? walk_folder(w, "proofs", see_package) : r;
+    return r == 0 ? walk_folder(w, "proofs", see_proof) : r;
 }
 
 int backup_artifacts(struct backup *b, struct err *e)

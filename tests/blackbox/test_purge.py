@@ -7,11 +7,13 @@ import json
 import os
 import random
 import signal
+import subprocess
 import time
 
 import pytest
 from artifact_world import ENV, Artifacts, content_of
 from capture_world import wait_gone
+from conftest import BINARY, tallyman
 from world import SANITIZED
 
 SEED = int(os.environ.get("SEED") or random.SystemRandom().randrange(1 << 32))
@@ -160,3 +162,50 @@ def test_kill_while_bytes_go(world, capsys):
     world.server.stop()
     assert world.verify()["proofs"] == len(files)
     world.check_arrived()
+
+
+def backup_held(world, place, name):
+    """One that stands still just after it has made this name."""
+    process = subprocess.Popen([BINARY, "backup", str(place), "--data", str(world.data)], stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not list(place.glob(f"*/{name}")):
+        assert process.poll() is None, process.communicate()
+    process.send_signal(signal.SIGSTOP)
+    assert list(place.glob("*/proofs")) and not list(place.glob("*/proofs/*")), "it came too late"
+    return process
+
+
+def backup_goes_on(process, place):
+    process.send_signal(signal.SIGCONT)
+    out, why = process.communicate(timeout=60)
+    assert process.returncode == 0, (out, why)
+    (tree,) = [p for p in place.iterdir() if p.is_dir()]
+    assert tallyman("verify", "--data", str(tree)).returncode == 0
+    return tree
+
+
+def test_bytes_that_go_while_a_backup_copies_them_have_their_proof_in_it(world, workdir):
+    rng, place = random.Random(4), workdir / "backup"
+    retention(world, "1s")
+    world.place.rename(workdir / "away")
+    file = accepted(world, rng, (96 << 20,))[0]
+    process = backup_held(world, place, f"uploads/{file.id}")
+    (workdir / "away").rename(world.place)
+    wait_purged(world, [file])
+    tree = backup_goes_on(process, place)
+    assert not (tree / "uploads" / file.id).exists()
+    assert (tree / "proofs" / f"{file.package}.json").exists() and (tree / "receipts" / f"{file.id}.json").exists()
+
+
+def test_what_comes_and_goes_during_a_backup_has_its_receipt_beside_its_proof(world, workdir):
+    rng, place = random.Random(5), workdir / "backup"
+    retention(world, "1s")
+    wait_purged(world, accepted(world, rng, (10,)))
+    partial = world.new(content_of(rng, (96 << 20) + 1))
+    world.create(partial)
+    world.patch(partial, 0, partial.content[:-1])
+    process = backup_held(world, place, f"uploads/{partial.id}.info")
+    file = accepted(world, rng, (2000,))[0]
+    wait_purged(world, [file])
+    tree = backup_goes_on(process, place)
+    assert (tree / "proofs" / f"{file.package}.json").exists() and (tree / "receipts" / f"{file.id}.json").exists()
