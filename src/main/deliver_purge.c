@@ -33,6 +33,23 @@ static int purge_begin(struct deliver_slot *s, bool *run, struct err *e)
     return 0;
 }
 
+/* What a proof says of an artifact is its receipt's, as it is now: one that its server took back
+ * may have been given again with another time, and the index keeps the first. */
+static int receipt_again(struct deliver_slot *s, struct delivery_artifact *a)
+{
+    struct receipt receipt;
+    int r = receipt_load(s->d->uploads, slice_cstr(a->object_id), &receipt, &s->why);
+
+    if (r < 0) {
+        return r;
+    }
+    if (strcmp(receipt.checksum, a->checksum) != 0 || receipt.size_bytes != a->size_bytes) {
+        return err_set(&s->why, ERR_CORRUPT, "its receipt is not the one it was accepted with");
+    }
+    a->accepted_at = receipt.accepted_at;
+    return 0;
+}
+
 static void purge_run(struct deliver_slot *s)
 {
     static struct proof proof; /* large; there is one purge at a time */
@@ -43,7 +60,10 @@ static void purge_run(struct deliver_slot *s)
     proof.sent_at = s->work.sent_at;
     proof.verified_at = s->work.verified_at;
     s->why = (struct err){0};
-    s->result = proof_write(data, &proof, &s->why);
+    s->result = receipt_again(s, &proof.artifact);
+    if (s->result == 0) {
+        s->result = proof_write(data, &proof, &s->why);
+    }
     if (s->result == 0) {
         s->result = purge_package(data, &s->work.plan, &s->d->stop, NULL, &s->why);
     }

@@ -2,11 +2,13 @@
 
 SEED, which is printed, gives the random test its numbers back; ROUNDS says how many there are (default 8).
 """
+import contextlib
 import datetime
 import json
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import time
 
@@ -104,6 +106,21 @@ def test_unverified_bytes_stay_whatever_the_retention(world):
     world.server.cli("artifact", file.id, check=0)
     wait_purged(world, [file])
     is_purged(world, file)
+
+
+def test_a_proof_says_what_the_receipt_says_now(world):
+    """A receipt that was taken back, because it could not be synced, is given again with another time."""
+    retention(world, "1s")
+    world.place.rename(world.workdir / "away")
+    file = accepted(world, random.Random(6), (5000,))[0]
+    world.wait(lambda: world.delivery(file).get("state") == "retry_wait", 60, "a try that failed")
+    world.server.stop()
+    with contextlib.closing(sqlite3.connect(world.data / "delivery.sqlite")) as db, db:
+        db.execute("UPDATE artifacts SET accepted_at = accepted_at - 7")
+    (world.workdir / "away").rename(world.place)
+    world.server.start()
+    wait_purged(world, [file])
+    assert world.verify()["proofs"] == 1
 
 
 def test_hole_19_20_the_index_is_lost_before_and_after_the_purge(world):
