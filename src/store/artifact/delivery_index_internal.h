@@ -86,7 +86,8 @@
                    " FROM packages WHERE package_id = ?1"                                         \
                    " ON CONFLICT(package_id, sink) DO UPDATE SET state = 'verified', late = 0,"   \
                    " sent_at = ?7, verified_at = ?8, last_error = '', way_out = '',"              \
-                   " updated_at = ?3")                                                            \
+                   " updated_at = ?3, identifier = ?5, keys = ?6")                                \
+    X(PROVEN_ONLY, "DELETE FROM deliveries WHERE package_id = ?1 AND sink <> ?2")                 \
     X(PROVEN_DUE, "UPDATE packages SET purge_ms = ifnull(purge_ms, ?4) WHERE package_id = ?1")    \
     X(LATE, "SELECT count(*) FROM deliveries WHERE state = 'sent' AND late <> 0")                 \
     X(RUNNING, "INSERT INTO running(package_id, project, task, sink, identifier, begun_at,"       \

@@ -3,7 +3,8 @@
  * A proof is written before bytes go, by the owner of the index, after the row says verified. Where
  * the index does not say so, it is another one than the proof's: it was lost and is being made
  * anew, or it is an older one, out of a backup. Then the proof is right: what it says was verified,
- * and the bytes that another try would need may be gone.
+ * and the bytes that another try would need may be gone. Its plan may be another than the index's,
+ * whose delivery, where it is to another sink, is none any more: it would be due without its plan.
  *
  * Power failure: the caller's transaction. Answers: every error. */
 #include "base/ensure.h"
@@ -45,8 +46,16 @@ static int seal(struct delivery_index *ix, const struct proof *p, int64_t now, s
 static int note_verified(struct delivery_index *ix, const struct proof *p, int64_t now,
                          struct err *e)
 {
-    struct sqlite3_stmt *st = ix->st[INDEX_PROVEN_SEND];
+    struct sqlite3_stmt *st = ix->st[INDEX_PROVEN_ONLY];
+    int r;
 
+    db_bind_text(st, 1, slice_cstr(p->plan.package_id));
+    db_bind_text(st, 2, slice_cstr(p->plan.to.sink));
+    r = index_run(ix, INDEX_PROVEN_ONLY, false, "forget another plan's delivery", e);
+    if (r < 0) {
+        return r;
+    }
+    st = ix->st[INDEX_PROVEN_SEND];
     db_bind_text(st, 1, slice_cstr(p->plan.package_id));
     db_bind_text(st, 2, slice_cstr(p->plan.to.sink));
     db_bind_int(st, 3, now);

@@ -11,6 +11,7 @@
 
 #include "os/os.h"
 #include "store/artifact/delivery_index_internal.h"
+#include "store/artifact/proof.h"
 
 #define NOW    INT64_C(1795996800)
 #define NOW_MS (NOW * 1000)
@@ -567,6 +568,36 @@ static void test_steps_out_of_order(void **state)
     nothing_is(&sends, NOW_MS * 2, INT64_MAX);
 }
 
+/* An index out of a backup has a plan for another sink. */
+static void test_a_proof_of_another_plan(void **state)
+{
+    static struct proof proof;
+    int64_t verified;
+
+    (void)state;
+    add("a", 1, NOW);
+    seal("a", 1, NOW_MS);
+    proof.artifact = artifact("a", 1, NOW);
+    proof.sent_at = proof.verified_at = NOW;
+    plan_of(&proof.plan, &proof.artifact);
+    snprintf(proof.plan.to.sink, sizeof proof.plan.to.sink, "another");
+    snprintf(proof.plan.identifier, sizeof proof.plan.identifier, "elsewhere");
+    done(delivery_index_begin(ix, &e));
+    done(delivery_index_prove(ix, &proof, NOW_MS, &e));
+    done(delivery_index_commit(ix, &e));
+    nothing_is(&sends, NOW_MS * 2, INT64_MAX);
+    /* The same sink, another place. */
+    snprintf(proof.plan.identifier, sizeof proof.plan.identifier, "third");
+    done(delivery_index_begin(ix, &e));
+    done(delivery_index_prove(ix, &proof, NOW_MS, &e));
+    done(delivery_index_commit(ix, &e));
+    done(db_number(ix->db,
+                   "SELECT count(*) FROM deliveries WHERE state = 'verified'"
+                   " AND sink = 'another' AND identifier = 'third'",
+                   0, &verified, &e));
+    assert_int_equal(verified, 1);
+}
+
 static void test_restart(void **state)
 {
     static struct delivery_plan p, q;
@@ -730,6 +761,7 @@ int main(void)
         T(test_asked_for),
         T(test_late),
         T(test_steps_out_of_order),
+        T(test_a_proof_of_another_plan),
         T(test_restart),
         T(test_long_texts),
         T(test_skipped_once),
