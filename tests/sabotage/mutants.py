@@ -106,6 +106,7 @@ SUITES = {
     "held": unit("store/test_upload_hold"),
     "door": unit("door/test_artifact"),
     "delivery rows": unit("store/test_delivery_index"),
+    "asked for": unit("store/test_request"),
     "purge": unit("store/test_purge"),
     "purge index": pytest("tests/blackbox/test_purge.py", "-k", "index_is_lost"),
     "proofs": unit("store/test_artifact_verify"),
@@ -711,8 +712,9 @@ MUTANTS = [
        "    r = upload_names_sync")],
      ["crash artifact"]),
     ("artifact-state-over-the-good-one", "a torn save takes the last good state along",
-     [(UPLOAD + "state.c", "    return slot_sync(u, path, u->state_sequence + 1, offset, hash, e);",
-       "    return slot_sync(u, path, u->state_sequence + (u->state_sequence > 0 ? SLOT_COUNT : 1), offset, hash, e);")],
+     [(UPLOAD + "state.c", "    return r != 0 ? r : slot_sync(u, path, u->state_sequence + 1, offset, hash, e);",
+       "    return r != 0 ? r : slot_sync(u, path, u->state_sequence + (u->state_sequence > 0 ? SLOT_COUNT : 1), offset,"
+       " hash, e);")],
      ["crash artifact"]),
     ("artifact-state-cache-believed", "a state is read from the page cache, which a failed sync made a liar",
      [(UPLOAD + "state.c", "    if (r == 0) {\n        r = os_drop_cache(u->state_fd);\n    }\n"
@@ -818,6 +820,12 @@ MUTANTS = [
        "    if (r == -EWOULDBLOCK) {\n        return 0;\n    }\n    if (r == -EDEADLK) {\n        return err_set(e, ERR_LOCKED")],
      ["destination"]),
     # ---- artifacts: local bytes go ----
+    ("asked-folder-not-synced", "what a person asks for is lost with the folder that another one made and did not sync",
+     [("src/store/artifact/request.c", "    if (r == 0 || r == -EEXIST) {\n        r = os_sync_dir(data);",
+       "    if (r == -EEXIST) {\n        return 0;\n    }\n    if (r == 0) {\n        r = os_sync_dir(data);")],
+     ["asked for"]),
+    ("asked-name-not-synced", "what a person asks for is lost with its name",
+     [("src/store/artifact/request.c", "    r = os_sync_dir(folder);", "    r = 0;")], ["asked for"]),
     ("purge-without-a-proof", "bytes go though nothing says where they are",
      [("src/store/artifact/purge.c", '        return err_set(e, ERR_REFUSED, "no proof says that the far side has the package");', "        return 0;")],
      ["purge"]),

@@ -1,5 +1,6 @@
 /* request: leaving a file in DATA/requests/.
  *
+ *   requests/               made where it is missing; DATA synced each time
  *   requests/.OBJECT.KIND   written and synced
  *   requests/OBJECT.KIND    renamed
  *   requests/               synced; only then the request counts as left
@@ -79,10 +80,8 @@ static int make_folder(const char *data, const char *folder, struct err *e)
 {
     int r = os_mkdir(folder, 0750);
 
-    if (r == -EEXIST) {
-        return 0;
-    }
-    if (r == 0) {
+    /* Also when it is there: who made it may have been killed before its sync, or is not there yet. */
+    if (r == 0 || r == -EEXIST) {
         r = os_sync_dir(data);
     }
     return r < 0 ? err_os(e, r, "make", folder) : 0;
