@@ -40,6 +40,7 @@
 #define MODE_FILE   0644
 /* How far written pages may stay behind in the cache before they are waited for and dropped. */
 #define BEHIND_BYTES (UINT64_C(8) << 20)
+#define TELL_NS      UINT64_C(100000000)
 #define OPEN_LOOK    (O_RDONLY | O_NOFOLLOW | O_NONBLOCK) /* a pipe there must not hold us up */
 
 #define WAY_OUT_LOCAL "put the original bytes back and restart tallyman deliver"
@@ -214,6 +215,26 @@ static bool open_source(const struct artifact_file *f, int *fd, struct artifact_
                        "the local bytes differ from the receipt: %s has another size", f->path);
 }
 
+/* Says what is handed over to whoever looks, at most ten times a second and at a file's end. */
+static void tell(const struct artifact_job *job, const struct artifact_file *f, uint64_t at,
+                 uint64_t *told_ns)
+{
+    uint64_t now_ns, bytes = at;
+
+    if (job->progress == NULL) {
+        return;
+    }
+    now_ns = os_clock_mono_ns();
+    if (at < f->size && *told_ns != 0 && now_ns < *told_ns + TELL_NS) {
+        return;
+    }
+    *told_ns = now_ns;
+    for (const struct artifact_file *before = job->file; before != f; before++) {
+        bytes += before->size;
+    }
+    job->progress(job->ctx, bytes, f->name);
+}
+
 /* One piece written, the one BEHIND_BYTES before it on the disk and out of the cache: a copy must
  * not push the uploads' pages out, nor let dirty pages pile up for one long sync. */
 static bool put_piece(const struct artifact_job *job, int fd, size_t n, uint64_t at,
@@ -239,7 +260,7 @@ static bool copy_bytes(const struct artifact_job *job, const struct artifact_fil
     struct md5 h;
     uint8_t got[MD5_LEN];
     char hex[MD5_HEX_LEN];
-    uint64_t at = 0;
+    uint64_t at = 0, told_ns = 0;
 
     md5_start(&h);
     while (at < f->size) {
@@ -262,6 +283,7 @@ static bool copy_bytes(const struct artifact_job *job, const struct artifact_fil
             return false;
         }
         at += want;
+        tell(job, f, at, &told_ns);
     }
     md5_end(&h, got);
     hex_encode(hex, got, sizeof got);

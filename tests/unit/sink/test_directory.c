@@ -358,6 +358,75 @@ static void test_stopping(void **state)
     verify_is(ARTIFACT_STOPPED);
 }
 
+/* ---- progress ---- */
+
+#define PIECES 24u
+#define TELLS  64
+
+static uint64_t clock_ns;
+static unsigned tells;
+static uint64_t told_bytes[TELLS], told_at_ns[TELLS];
+static const char *told_file[TELLS];
+
+static uint64_t slow_clock(void)
+{
+    clock_ns += UINT64_C(30000000); /* a piece takes so long */
+    return clock_ns;
+}
+
+static void on_progress(void *ctx, uint64_t bytes, const char *file)
+{
+    (void)ctx;
+    assert_true(tells < TELLS);
+    told_bytes[tells] = bytes;
+    told_at_ns[tells] = clock_ns;
+    told_file[tells++] = file;
+}
+
+static void test_progress(void **state)
+{
+    static unsigned char zeros[4096];
+    struct os_table table = os_real;
+    struct artifact_job told = job;
+    const uint64_t size = (uint64_t)PIECES * ARTIFACT_PIECE_BYTES;
+    struct md5 h;
+    uint8_t digest[MD5_LEN];
+
+    (void)state;
+    write_file(large_path, "", 0);
+    assert_int_equal(truncate(large_path, (off_t)size), 0);
+    md5_start(&h);
+    for (uint64_t n = 0; n < size; n += sizeof zeros) {
+        md5_add(&h, zeros, sizeof zeros);
+    }
+    md5_end(&h, digest);
+    hex_encode(large_md5, digest, MD5_LEN);
+    files[0].size = size;
+    told.progress = on_progress;
+    table.clock_mono_ns = slow_clock;
+    tells = 0;
+    os_install(&table);
+    artifact_directory.send(&told, &verdict);
+    os_install(NULL);
+    assert_int_equal(verdict.outcome, ARTIFACT_SENT);
+    assert_true(tells >= 5);
+    assert_int_equal(told_bytes[0], ARTIFACT_PIECE_BYTES);
+    for (unsigned i = 0; i < tells; i++) {
+        bool last_of_all = i + 1 == tells, last_of_file = i + 2 >= tells;
+        assert_string_equal(told_file[i], files[last_of_all ? 1 : 0].name);
+        assert_true(i == 0 || told_bytes[i] > told_bytes[i - 1]);
+        /* Ten times a second, and each file's end. */
+        assert_true(i == 0 || last_of_file || told_at_ns[i] >= told_at_ns[i - 1] + 100000000);
+    }
+    assert_int_equal(told_bytes[tells - 2], size);
+    assert_int_equal(told_bytes[tells - 1], size + sizeof small - 1);
+    /* Nothing is handed over of what is there. */
+    tells = 0;
+    artifact_directory.send(&told, &verdict);
+    assert_int_equal(verdict.outcome, ARTIFACT_VERIFIED);
+    assert_int_equal(tells, 0);
+}
+
 /* ---- faults ---- */
 
 static void check_after_fault(uint64_t k, int kind)
@@ -491,6 +560,7 @@ int main(void)
         T(test_local_bytes),
         T(test_leftovers),
         T(test_stopping),
+        T(test_progress),
         T(test_each_file_call_fails),
         T(test_each_rename_fails),
         T(test_hints_fail),
