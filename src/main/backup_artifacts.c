@@ -12,14 +12,13 @@
  *
  * Without a saved state (somebody deleted it) all bytes are taken, as the server would read them
  * again. Of a refused upload only the refusal is taken. Temporary names are not: they are of steps
- * that had not ended. Answers: all errors. */
+ * that had not ended, and so is a manifest without its plan. Answers: all errors. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "main/backup.h"
 #include "os/os.h"
-#include "store/artifact/delivery.h"
 #include "store/artifact/proof.h"
 #include "store/artifact/upload.h"
 
@@ -97,15 +96,37 @@ static int is_there(const char *root, const char *path, struct err *e)
 
 /* ---- packages ---- */
 
-static int see_package(struct walk *w, const char *name)
+static int take_sidecar(struct walk *w, struct slice package, const char *tail)
 {
-    char path[NAME_MAX_ + 32];
-    if (name[0] == '.' || strlen(name) > NAME_MAX_) {
-        return 0;
-    }
-    name_of(path, w->folder, name, "");
+    char path[NAME_MAX_ + 64];
+    (void)snprintf(path, sizeof path, "%s/%.*s%s", w->folder, (int)package.len, package.ptr, tail);
     int r = backup_take(w->b, path, BACKUP_SMALL, BACKUP_ALL, w->e);
     return r == ERR_REFUSED || r == ERR_NOT_FOUND ? 0 : r;
+}
+
+/* How long it is without the tail; 0: it does not have it. */
+static size_t before_tail(struct slice name, struct slice tail)
+{
+    bool has = name.len > tail.len && slice_eq(slice_from(name, name.len - tail.len), tail);
+    return has ? name.len - tail.len : 0;
+}
+
+/* A manifest comes with its plan, which is written after it: one that has none yet is of a step
+ * that has not ended, and a listing beside a build may show it and not the other. */
+static int see_package(struct walk *w, const char *name)
+{
+    struct slice package = slice_cstr(name);
+    if (name[0] == '.' || package.len > NAME_MAX_ ||
+        before_tail(package, SLICE(DELIVERY_MANIFEST_TAIL)) > 0) {
+        return 0;
+    }
+    size_t len = before_tail(package, SLICE(DELIVERY_PLAN_TAIL));
+    if (len == 0) {
+        return take_sidecar(w, package, "");
+    }
+    package.len = len;
+    int r = take_sidecar(w, package, DELIVERY_MANIFEST_TAIL);
+    return r == 0 ? take_sidecar(w, package, DELIVERY_PLAN_TAIL) : r;
 }
 
 /* ---- what is accepted ---- */
