@@ -380,9 +380,13 @@ def test_without_a_server(filled, workdir, end):
         with open(tail, "r+b") as file:
             file.seek(used)
             file.write(b'{"batch_digest":"torn')
+        # and a package of which there is the manifest only.
+        (data / "packages" / ("f" * 64 + ".manifest.jsonl")).write_text("{}\n")
     report = backup(data, place)
     assert report["position"]["chain_head"] == before["chain_head"]
     restore(place, workdir / "restored", "--verify")
+    packages = {p.name for p in (data / "packages").iterdir() if not p.name.startswith("ffff")}
+    assert {p.name for p in (workdir / "restored" / "packages").iterdir()} == packages and len(packages) == 4
     filled.server.start()
     assert backup(data, place)["position"] == report["position"]
 

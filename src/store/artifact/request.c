@@ -80,7 +80,7 @@ static int make_folder(const char *data, const char *folder, struct err *e)
 {
     int r = os_mkdir(folder, 0750);
 
-    /* Also when it is there: who made it may have been killed before its sync, or is not there yet. */
+    /* Also when it is there: whoever made it may have been killed before its sync. */
     if (r == 0 || r == -EEXIST) {
         r = os_sync_dir(data);
     }

@@ -1,5 +1,6 @@
-/* delivery_schema: a database of schema 1, as older programs made and filled it, is brought forward:
- * no row says anything else than before, what was due is due, and verify has nothing against it. */
+/* delivery_schema: a database of schema 1, as older programs made and filled it, is brought
+ * forward: no row says anything else than before, what was due is due, and verify has nothing
+ * against it. */
 #include <setjmp.h>
 #include <sqlite3.h>
 #include <stdarg.h>
