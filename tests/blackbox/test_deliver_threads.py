@@ -130,6 +130,8 @@ def test_what_people_ask_for(world):
     world.until(other, "verified")
     (place / a.id / "a_file.bin").rename(place / "moved away")
     ask(world, f"{a.id}.retry")
+    wait(lambda: not any((world.data / "requests").iterdir()), world.process)
+    assert world.row(a)[0] != "parked"  # what is asked for is removed when it is done
     assert world.until(a, "verified")[1] == 2
     for name in (f"{other.id}.retry", f"{'0' * 32}.retry", f"{a.id}.riddle", "README"):
         ask(world, name)

@@ -277,8 +277,10 @@ static void test_creations_with_a_checksum(void **state)
 /* A failing disk is told as one, and what came does not count. */
 static void test_failing_writes_of_a_request_with_a_checksum(void **state)
 {
-    struct kit *k = kit_new();
+    struct kit *k;
     (void)state;
+    faults_install(NULL); /* before there are threads that call */
+    k = kit_new();
     static const struct {
         int error;
         unsigned status;
@@ -286,13 +288,12 @@ static void test_failing_writes_of_a_request_with_a_checksum(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         kit_create(k, TEXT);
         assert_int_equal(kit_patch(k, 0, slice_of(text, 4)), 204);
-        faults_install(NULL);
         faults_count_only(OS_CALL_pwrite, k->id);
         faults_reset();
         faults_arm(1, rows[i].error, false, FAULT_ERROR);
         (void)patch(k, 4, slice_of(text + 4, 10), CHECKSUM_SHA1, slice_of(text + 4, 10));
         assert_int_equal(faults_fired(), 1);
-        faults_uninstall();
+        faults_reset();
         assert_int_equal(k->status, rows[i].status);
         expect_offset(k, 4, false);
         assert_int_equal(patch(k, 4, slice_from(TEXT, 4), CHECKSUM_SHA1, slice_from(TEXT, 4)), 204);
@@ -300,18 +301,18 @@ static void test_failing_writes_of_a_request_with_a_checksum(void **state)
     }
     /* The bytes cannot be taken back: the offset that is told is right all the same. */
     kit_create(k, TEXT);
-    faults_install(NULL);
     faults_count_only(OS_CALL_ftruncate, k->id);
     faults_reset();
     faults_arm(1, EIO, false, FAULT_ERROR);
     (void)patch(k, 0, slice_of(text, 10), CHECKSUM_SHA1, TEXT);
     assert_int_equal(faults_fired(), 1);
-    faults_uninstall();
+    faults_reset();
     expect_tus(k, 500, "INTERNAL_ERROR");
     expect_header(k, "Upload-Offset", "0");
     expect_offset(k, 0, false);
     expect_stored(k, NONE);
     kit_free(k);
+    faults_uninstall();
 }
 
 /* ---- DELETE ---- */
