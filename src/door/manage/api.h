@@ -100,6 +100,13 @@ void manage_settings_log(const struct manage_settings *s, const struct project *
 /* One JSON object with all members, or null. */
 void manage_put_artifacts(struct buf *b, const struct artifact_destination *d);
 
+/* ---- artifacts ---- */
+struct delivery_look;
+/* Any thread; blocks. Appends what GET /api/v1/artifacts/ID answers; views NULL: a look of its own.
+ * ERR_NOT_FOUND, ERR_GONE, and what reading returns; *out is as it was then. */
+int manage_artifact_put(struct manage *m, struct slice id, struct delivery_look *views,
+                        struct buf *out, struct err *e) MUST_CHECK;
+
 /* ---- keys ---- */
 /* The members of PROJECT, without braces. */
 void manage_put_project(struct buf *b, const struct control *c, const struct project *p);
@@ -128,6 +135,10 @@ void manage_status(void *ctx, struct http_request *req);
 void manage_seal(void *ctx, struct http_request *req);
 void manage_seal_show(void *ctx, struct http_request *req);
 void manage_artifact_show(void *ctx, struct http_request *req);
+void manage_artifacts_query_head(void *ctx, struct http_request *req);
+void manage_artifacts_query(void *ctx, struct http_request *req);
+void manage_deliveries_head(void *ctx, struct http_request *req);
+void manage_deliveries_list(void *ctx, struct http_request *req);
 void manage_artifact_retry_head(void *ctx, struct http_request *req);
 void manage_artifact_retry(void *ctx, struct http_request *req);
 void manage_sinks_show(void *ctx, struct http_request *req);

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/ensure.h"
 #include "base/log.h"
@@ -35,6 +36,7 @@ struct look {
     char reason[UPLOAD_REASON_MAX];
     int code;
     struct err e;
+    struct buf answer;
 };
 
 /* ---- reading, on a worker ---- */
@@ -87,7 +89,14 @@ static int read_upload(struct look *l)
     return r == 0 || r == ERR_CORRUPT ? 0 : r; /* without its state, nothing is promised */
 }
 
-static int read_all(struct look *l)
+/* views NULL: opened for this one. */
+static int read_delivery(struct look *l, struct delivery_look *views, struct err *e)
+{
+    return views != NULL ? delivery_look_at(views, slice_cstr(l->id), &l->delivery, e)
+                         : delivery_view_read(l->m->data, slice_cstr(l->id), &l->delivery, e);
+}
+
+static int read_all(struct look *l, struct delivery_look *views)
 {
     struct err e;
     int info = read_upload(l);
@@ -108,19 +117,12 @@ static int read_all(struct look *l)
         return info;
     }
     r = read_files(l);
-    if (r == 0 && l->accepted &&
-        delivery_view_read(l->m->data, slice_cstr(l->id), &l->delivery, &e) != 0) {
+    if (r == 0 && l->accepted && read_delivery(l, views, &e) != 0) {
+        memset(&l->delivery, 0, sizeof l->delivery);
         l->delivery_unread = true;
         log_line(LOG_WARN, "manage", "read the delivery of an artifact: %s", e.text);
     }
     return r;
-}
-
-static void look_work(void *ctx)
-{
-    struct look *l = ctx;
-
-    l->code = read_all(l);
 }
 
 /* ---- telling ---- */
@@ -236,34 +238,72 @@ static void shorten_id(char *text, const char *id)
     }
 }
 
+static void put_artifact(struct buf *b, const struct look *l)
+{
+    buf_put_char(b, '{');
+    manage_put_text(b, "object_id", slice_cstr(l->id));
+    put_accepted(b, l);
+    put_upload(b, l);
+    /* Of one whose local bytes are gone, delivery knows. */
+    put_text_or_null(b, "project", l->declared ? l->info.project : l->delivery.project);
+    put_text_or_null(b, "filename", l->declared ? l->info.filename : l->delivery.filename);
+    put_delivery(b, l);
+    if (l->delivery_unread) {
+        manage_put_text(b, "delivery_error", SLICE(DELIVERY_FILE " cannot be read now"));
+    }
+    json_put_name(b, "local");
+    buf_put_char(b, '{');
+    manage_put_flag(b, "present", l->local);
+    manage_put_number(b, "size_bytes", l->local_bytes);
+    put_purge(b, &l->delivery);
+    buf_put_cstr(b, "},\"release\":null,\"archive\":null}");
+}
+
+static void look_work(void *ctx)
+{
+    struct look *l = ctx;
+
+    l->code = read_all(l, NULL);
+    if (l->code == 0) {
+        put_artifact(&l->answer, l);
+    } else {
+        shorten_id(l->e.text, l->id);
+    }
+}
+
 static void look_done(void *ctx, struct http_request *req)
 {
     struct look *l = ctx;
-    struct buf b = {0};
 
     if (l->code != 0) {
-        shorten_id(l->e.text, l->id);
         manage_answer_err(req, &l->e);
         return;
     }
-    buf_put_char(&b, '{');
-    manage_put_text(&b, "object_id", slice_cstr(l->id));
-    put_accepted(&b, l);
-    put_upload(&b, l);
-    /* Of one whose local bytes are gone, delivery knows. */
-    put_text_or_null(&b, "project", l->declared ? l->info.project : l->delivery.project);
-    put_text_or_null(&b, "filename", l->declared ? l->info.filename : l->delivery.filename);
-    put_delivery(&b, l);
-    if (l->delivery_unread) {
-        manage_put_text(&b, "delivery_error", SLICE(DELIVERY_FILE " cannot be read now"));
+    manage_answer(req, 200, &l->answer);
+}
+
+int manage_artifact_put(struct manage *m, struct slice id, struct delivery_look *views,
+                        struct buf *out, struct err *e)
+{
+    struct look *l;
+    int r;
+
+    ensure(upload_id_ok(id));
+    l = calloc(1, sizeof *l);
+    if (l == NULL) {
+        return err_set(e, ERR_NO_MEMORY, "no memory for an artifact");
     }
-    json_put_name(&b, "local");
-    buf_put_char(&b, '{');
-    manage_put_flag(&b, "present", l->local);
-    manage_put_number(&b, "size_bytes", l->local_bytes);
-    put_purge(&b, &l->delivery);
-    buf_put_cstr(&b, "},\"release\":null,\"archive\":null}");
-    manage_answer(req, 200, &b);
+    l->m = m;
+    memcpy(l->id, id.ptr, UPLOAD_ID_LEN);
+    r = read_all(l, views);
+    if (r == 0) {
+        put_artifact(out, l);
+    } else {
+        shorten_id(l->e.text, l->id);
+        *e = l->e;
+    }
+    free(l);
+    return r;
 }
 
 void manage_artifact_show(void *ctx, struct http_request *req)

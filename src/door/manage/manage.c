@@ -86,6 +86,9 @@ static void metrics(void *ctx, struct http_request *req)
 /* X(path, method, largest body, on_head, on_request) */
 #define API_ROUTES(X)                                                                         \
     X("/api/v1/status", HTTP_GET, 0, manage_status_head, manage_status)                       \
+    X("/api/v1/deliveries", HTTP_GET, 0, manage_deliveries_head, manage_deliveries_list)      \
+    X("/api/v1/artifacts/query", HTTP_POST, MANAGE_BODY_MAX, manage_artifacts_query_head,     \
+      manage_artifacts_query)                                                                 \
     X("/api/v1/artifacts/*/retry", HTTP_POST, MANAGE_BODY_MAX, manage_artifact_retry_head,    \
       manage_artifact_retry)                                                                  \
     X(P, HTTP_GET, 0, manage_projects_head, manage_projects_list)                             \

@@ -13,6 +13,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/hash.h"
 #include "base/slice.h"
 #include "store/artifact/settings.h"
 #include "store/artifact/upload.h"
@@ -39,6 +40,8 @@ enum delivery_state {
         DELIVERY_STATE_COUNT
 };
 const char *delivery_state_name(enum delivery_state s);
+/* ERR_CORRUPT: there is no such state. */
+int delivery_state_of(struct slice name, enum delivery_state *out, struct err *e) MUST_CHECK;
 
 struct delivery_file {
     char name[DELIVERY_NAME_MAX]; /* the remote name, below the identifier */
@@ -49,6 +52,17 @@ struct delivery_file {
 /* What is known of one artifact's way out: for GET /api/v1/artifacts/{id}. */
 struct delivery_view {
     bool known; /* delivery.sqlite has the artifact; false: it has not been looked at yet */
+    char object_id[UPLOAD_ID_LEN + 1];
+    char checksum[BLAKE3_HEX_LEN + 1]; /* of the receipt; accepted_at too */
+    uint64_t size_bytes;
+    int64_t accepted_at;
+    char package_state[16]; /* building, sealed, blocked */
+    unsigned build_attempts;
+    int64_t next_build_at; /* of one that is building and has failed before; else 0 */
+    char build_error[DELIVERY_ERROR_MAX];
+    int64_t created_at, updated_at, sealed_at; /* of the package; 0: not yet */
+    int64_t delivery_updated_at;               /* 0: there is no delivery yet */
+    bool late;                                 /* sent, and should have been seen long ago */
     bool built; /* the package is sealed: hashes compared, sidecars synced */
     char package_id[65];
     char sink[32];
@@ -66,10 +80,42 @@ struct delivery_view {
     unsigned file_count;
     struct delivery_file file[DELIVERY_FILES_MAX];
 };
-/* Any process, any thread: opens, reads, closes. A database that is not there: known = false.
- * Blocks, at most a second. ERR_IO, ERR_CORRUPT, ERR_STORE_BUSY. */
+/* One moment of delivery.sqlite, for any process and any thread. Opening blocks, at most a second.
+ * ERR_IO, ERR_CORRUPT, ERR_STORE_BUSY, ERR_NO_MEMORY. While it is open the file's WAL grows: keep it
+ * for a second at most. */
+struct delivery_look;
+int delivery_look_open(const char *data, struct delivery_look **out, struct err *e) MUST_CHECK;
+void delivery_look_close(struct delivery_look *l); /* NULL is fine */
+/* A database that is not there: known = false. */
+int delivery_look_at(struct delivery_look *l, struct slice object_id, struct delivery_view *out,
+                     struct err *e) MUST_CHECK;
+/* All of it for one artifact. */
 int delivery_view_read(const char *data, struct slice object_id, struct delivery_view *out,
                        struct err *e) MUST_CHECK;
+
+/* ---- pages of packages and their deliveries ---- */
+#define DELIVERY_CURSOR_MAX 100
+
+struct delivery_query {
+    const char *project; /* NULL: all */
+    bool by_state;       /* only those in `state` */
+    enum delivery_state state;
+    struct slice after; /* a cursor that was given, or empty */
+    unsigned limit;
+};
+
+struct delivery_page {
+    char next[DELIVERY_CURSOR_MAX]; /* goes on behind this page, now or later; "": nothing yet */
+    bool more;                      /* there is more now: the page may be short, even empty */
+    bool restarted; /* the cursor is of a file that was made anew since: begun at the beginning */
+};
+/* In the order in which packages were made; of `verified` in the order in which they became that,
+ * which is a feed: what is verified after a page was read lies behind its cursor. Reads for at most
+ * about half a second. row returns false to end the page before this row; it gets all of
+ * them in turn. ERR_INVALID_REQUEST: no cursor of ours; and those of opening. */
+int delivery_page_read(const char *data, const struct delivery_query *q,
+                       bool (*row)(void *ctx, const struct delivery_view *v), void *ctx,
+                       struct delivery_page *out, struct err *e) MUST_CHECK;
 
 struct delivery_counts {
     bool known; /* there is a database */

@@ -9,6 +9,8 @@
 #include <stdio.h>
 
 #include "os/os.h"
+#include "store/artifact/delivery.h"
+#include "store/artifact/delivery_schema.h"
 
 #define READER_CACHE_KIB 256
 #define READER_BUSY_MS   1000
@@ -36,4 +38,35 @@ int delivery_reader_open(const char *data, const char *file, struct sqlite3 **db
         (void)sqlite3_busy_timeout(*db, READER_BUSY_MS);
     }
     return r;
+}
+
+int delivery_reader_begin(const char *data, struct sqlite3 **db, int64_t *version, struct err *e)
+{
+    int r = delivery_reader_open(data, DELIVERY_FILE, db, e);
+
+    *version = 0;
+    if (r == 0 && *db != NULL) {
+        r = db_exec(*db, "BEGIN", e);
+        if (r == 0) {
+            r = delivery_schema_check(*db, version, e);
+        }
+        if (r < 0 || *version == 0) {
+            sqlite3_close(*db);
+            *db = NULL;
+        }
+    }
+    return r;
+}
+
+int64_t delivery_reader_seconds(int64_t ms)
+{
+    return ms / 1000 + (ms % 1000 > 0 ? 1 : 0);
+}
+
+void delivery_reader_take(char *out, size_t size, struct slice text)
+{
+    size_t n = text.len < size ? text.len : size - 1;
+
+    memcpy(out, text.ptr, n);
+    out[n] = '\0';
 }

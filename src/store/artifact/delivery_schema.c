@@ -8,6 +8,13 @@
  *   running, holds   what is under way and what is held back, for whoever looks: replaced about
  *                    once a second, without a sync, and empty at the start of the process
  *
+ *   feed             what deliveries.verified_no counts; id: of this file, since one that was made anew
+ *                    counts anew
+ *
+ * A trigger gives each delivery its number in the transaction that makes it verified. Numbers are
+ * given by the one writer, in the order of its commits, and readers see a commit only when it is
+ * synced: whoever has seen a number has been shown all smaller ones, whatever the clock says.
+ *
  * All are STRICT and none is the only place of anything: the head comment of delivery_index.c says
  * where each fact comes back from.
  *
@@ -52,6 +59,9 @@ static const char version_1[] =
     "CREATE TABLE skipped(name TEXT PRIMARY KEY, reason TEXT NOT NULL,"
     " seen_at INTEGER NOT NULL) STRICT, WITHOUT ROWID;";
 
+#define GIVE_NUMBER                                                         \
+    " UPDATE feed SET last = last + 1; UPDATE deliveries SET verified_no =" \
+    " (SELECT last FROM feed) WHERE package_id = new.package_id AND sink = new.sink;"
 #define NUMBER_TEXT(n)  #n
 #define NUMBER_OF(name) NUMBER_TEXT(name)
 #define SMALL_TEXT      NUMBER_OF(DELIVERY_SMALL_BYTES)
@@ -79,6 +89,20 @@ static const char version_2[] =
     "ALTER TABLE packages ADD COLUMN purge_error TEXT NOT NULL DEFAULT '';"
     "CREATE INDEX packages_purge ON packages(purge_ms, package_id)"
     " WHERE purge_ms IS NOT NULL AND purged_at IS NULL;"
+    "CREATE INDEX packages_created ON packages(created_at, package_id);"
+    "CREATE TABLE feed(id TEXT NOT NULL, last INTEGER NOT NULL) STRICT;"
+    "ALTER TABLE deliveries ADD COLUMN verified_no INTEGER;"
+    "UPDATE deliveries SET verified_no = x.n FROM (SELECT package_id AS p, sink AS s,"
+    " row_number() OVER (ORDER BY verified_at, package_id, sink) AS n FROM deliveries"
+    " WHERE state = 'verified') AS x WHERE x.p = deliveries.package_id AND x.s = deliveries.sink;"
+    "CREATE UNIQUE INDEX deliveries_verified ON deliveries(verified_no)"
+    " WHERE verified_no IS NOT NULL;"
+    "INSERT INTO feed SELECT lower(hex(randomblob(8))), ifnull(max(verified_no), 0)"
+    " FROM deliveries;"
+    "CREATE TRIGGER deliveries_verify AFTER UPDATE OF state ON deliveries"
+    " WHEN new.state = 'verified' AND new.verified_no IS NULL BEGIN" GIVE_NUMBER " END;"
+    "CREATE TRIGGER deliveries_prove AFTER INSERT ON deliveries"
+    " WHEN new.state = 'verified' BEGIN" GIVE_NUMBER " END;"
     "CREATE TABLE running(package_id TEXT PRIMARY KEY, project TEXT NOT NULL, task TEXT NOT NULL,"
     " sink TEXT NOT NULL, identifier TEXT NOT NULL, begun_at INTEGER NOT NULL,"
     " bytes INTEGER NOT NULL, size_bytes INTEGER NOT NULL, bytes_per_s INTEGER NOT NULL,"
