@@ -144,6 +144,22 @@ static void print_delivery(struct slice artifact)
     }
 }
 
+static void print_purge(struct slice local)
+{
+    if (has(local, "purged_at")) {
+        output_put(SLICE(", gone since "));
+        api_print_member(local, "purged_at");
+    } else if (has(local, "purge_after")) {
+        output_put(SLICE(", kept until "));
+        api_print_member(local, "purge_after");
+    }
+    if (has(local, "purge_error")) {
+        output_put(SLICE("\n"));
+        print_name("");
+        api_print_member(local, "purge_error");
+    }
+}
+
 static void print_lines(struct slice artifact)
 {
     struct slice local;
@@ -163,7 +179,9 @@ static void print_lines(struct slice artifact)
         if (present) {
             api_print_member(local, "size_bytes");
         }
-        output_put(present ? SLICE(" bytes\n") : SLICE("no bytes\n"));
+        output_put(present ? SLICE(" bytes") : SLICE("no bytes"));
+        print_purge(local);
+        output_put(SLICE("\n"));
     }
 }
 

@@ -21,6 +21,9 @@
     X(put, "hand files over, and print their receipts")                 \
     X(resume, "go on with files that put has not finished")             \
     X(artifact, "show what is known of an uploaded file")               \
+    X(deliveries, "list what is on its way, and what has arrived")      \
+    X(packages, "print packages and deliveries as JSON lines")          \
+    X(park, "list and retry what waits for a person")                   \
     X(receipt, "print the receipt of an uploaded file")                 \
     X(head, "print where the journal stands, signed")                   \
     X(seal, "compress closed generations of the history")               \

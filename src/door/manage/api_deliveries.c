@@ -72,6 +72,9 @@ static void put_package(struct buf *b, const struct delivery_view *v)
     put_time(b, "created_at", v->created_at);
     put_time(b, "updated_at", v->updated_at);
     put_time(b, "sealed_at", v->sealed_at);
+    if (v->file_count == DELIVERY_FILES_MAX) {
+        manage_put_text(b, "manifest_filename", slice_cstr(v->file[1].name));
+    }
     buf_put_char(b, '}');
 }
 
