@@ -81,8 +81,8 @@ struct delivery_view {
     struct delivery_file file[DELIVERY_FILES_MAX];
 };
 /* One moment of delivery.sqlite, for any process and any thread. Opening blocks, at most a second.
- * ERR_IO, ERR_CORRUPT, ERR_STORE_BUSY, ERR_NO_MEMORY. While it is open the file's WAL grows: keep it
- * for a second at most. */
+ * ERR_IO, ERR_CORRUPT, ERR_STORE_BUSY, ERR_NO_MEMORY. While it is open the file's WAL grows: keep
+ * it for a second at most. */
 struct delivery_look;
 int delivery_look_open(const char *data, struct delivery_look **out, struct err *e) MUST_CHECK;
 void delivery_look_close(struct delivery_look *l); /* NULL is fine */

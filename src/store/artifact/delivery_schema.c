@@ -8,8 +8,8 @@
  *   running, holds   what is under way and what is held back, for whoever looks: replaced about
  *                    once a second, without a sync, and empty at the start of the process
  *
- *   feed             what deliveries.verified_no counts; id: of this file, since one that was made anew
- *                    counts anew
+ *   feed             the last deliveries.verified_no; id: of this file, since one that was made
+ *                    anew counts anew
  *
  * A trigger gives each delivery its number in the transaction that makes it verified. Numbers are
  * given by the one writer, in the order of its commits, and readers see a commit only when it is
