@@ -168,6 +168,8 @@ void artifacts_status(void *ctx, struct manage_artifacts *out)
     *out = (struct manage_artifacts){.writers = st.writers,
                                      .partial_uploads = st.partial_uploads,
                                      .partial_bytes = st.partial_bytes,
+                                     .reserved_bytes = st.reserved_bytes,
+                                     .scanned_ms = st.scanned_ms,
                                      .low_space = st.low_space,
                                      .scanned = st.scanned};
     if (!a->watching) {

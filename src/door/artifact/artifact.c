@@ -359,6 +359,7 @@ void artifact_get_status(const struct artifact *a, struct artifact_status *out)
                                     .partial_uploads = atomic_load(&a->cleaner.partial_uploads),
                                     .partial_bytes = atomic_load(&a->cleaner.partial_bytes),
                                     .reserved_bytes = metric_get(METRIC_ARTIFACT_RESERVED),
+                                    .scanned_ms = atomic_load(&a->cleaner.scanned_ms),
                                     .low_space = space_is_low(a),
                                     .scanned = atomic_load(&a->cleaner.scanned)};
 }

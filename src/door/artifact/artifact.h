@@ -54,6 +54,7 @@ struct artifact_status {
     unsigned writers;                        /* uploads that are receiving now */
     uint64_t partial_uploads, partial_bytes; /* of the last round of the cleaner */
     uint64_t reserved_bytes;                 /* promised to uploads that are under way */
+    int64_t scanned_ms;                      /* when that round ended; Unix time */
     bool low_space;
     bool scanned; /* a round has ended: the numbers above mean something */
 };

@@ -271,6 +271,7 @@ void cleaner_round(struct artifact *a)
     if (r == 0 || (r != ERR_NOT_READY && round.looked)) { /* one that cannot be read is left out */
         atomic_store(&a->cleaner.partial_uploads, round.partial_uploads);
         atomic_store(&a->cleaner.partial_bytes, round.partial_bytes);
+        atomic_store(&a->cleaner.scanned_ms, (int64_t)os_clock_real_ms());
         atomic_store(&a->cleaner.scanned, true);
         metric_set(METRIC_ARTIFACT_PARTIAL, round.partial_uploads);
         metric_set(METRIC_ARTIFACT_PARTIAL_BYTES, round.partial_bytes);

@@ -36,6 +36,7 @@ struct cleaner {
     bool clock_seen;
     /* Of the last round. */
     _Atomic uint64_t partial_uploads, partial_bytes;
+    _Atomic int64_t scanned_ms;
     atomic_bool scanned;
 };
 

@@ -310,6 +310,9 @@ struct instance {
     struct manage *m;
     bool read; /* the counts are there; else e says why not */
     struct delivery_counts counts;
+    struct buf totals; /* likewise, on the heap; failed: see totals_e */
+    int totals_code;
+    struct err totals_e;
     struct buf activity; /* '{' and the members; in the arena, so it has a limit */
     struct err e;
 };
@@ -335,6 +338,13 @@ static void put_delivery_counts(struct buf *b, const struct instance *i)
         buf_put_char(b, ',');
         buf_put(b, i->activity.ptr + 1, i->activity.len - 1);
     }
+    if (i->totals_code != 0 || i->totals.failed) {
+        manage_put_text(b, "totals_error",
+                        i->totals_code != 0 ? slice_cstr(i->totals_e.text) : SLICE("no memory"));
+    } else if (i->totals.len > 1) {
+        buf_put_char(b, ',');
+        buf_put(b, i->totals.ptr + 1, i->totals.len - 1);
+    }
     buf_put_char(b, '}');
 }
 
@@ -352,6 +362,8 @@ static void put_artifacts(struct buf *b, const struct instance *i)
     } else {
         buf_put_cstr(b, ",\"partial_uploads\":null,\"partial_bytes\":null");
     }
+    manage_put_time(b, "scanned_at", st.scanned ? st.scanned_ms : 0);
+    manage_put_number(b, "reserved_bytes", st.reserved_bytes);
     manage_put_flag(b, "low_space", st.low_space);
     json_put_name(b, "deliver");
     buf_put_char(b, '{');
@@ -383,7 +395,7 @@ void manage_status_head(void *ctx, struct http_request *req)
 
 static void status_done(void *ctx, struct http_request *req)
 {
-    const struct instance *i = ctx;
+    struct instance *i = ctx;
     struct manage *m = i->m;
     struct buf b = {0};
 
@@ -417,6 +429,7 @@ static void status_done(void *ctx, struct http_request *req)
     manage_put_number(&b, "overloaded", metric_get(METRIC_HTTP_OVERLOADED));
     buf_put_cstr(&b, "}}");
     manage_answer(req, 200, &b);
+    buf_free(&i->totals);
 }
 
 static void status_work(void *ctx)
@@ -426,6 +439,10 @@ static void status_work(void *ctx)
     buf_put_char(&i->activity, '{');
     i->read = delivery_counts_read(i->m->data, &i->counts, &i->e) == 0 &&
               delivery_activity_put(i->m->data, &i->activity, &i->e) == 0;
+    if (i->read) {
+        buf_put_char(&i->totals, '{');
+        i->totals_code = delivery_totals_put(i->m->data, &i->totals, &i->totals_e);
+    }
 }
 
 /* Under load the rest of it is told all the same: it is asked for then. */

@@ -35,6 +35,8 @@ struct manage_engine {
 struct manage_artifacts {
     unsigned writers;                        /* uploads that are receiving now */
     uint64_t partial_uploads, partial_bytes; /* as of the last look; meaningless before the first */
+    uint64_t reserved_bytes;                 /* promised to uploads that are under way */
+    int64_t scanned_ms;                      /* when that look ended */
     bool low_space;
     bool scanned; /* there was a look */
     char

@@ -604,6 +604,8 @@ static void test_status(void **state)
 {
     static struct manage_artifacts door = {.writers = 2,
                                            .partial_uploads = 9,
+                                           .reserved_bytes = 77,
+                                           .scanned_ms = TOLD_AT * 1000,
                                            .low_space = true,
                                            .deliver_state = "running",
                                            .deliver_restarts = 3,
@@ -623,7 +625,8 @@ static void test_status(void **state)
     k->manage.artifact_ctx = &door;
     expect(k, "", "GET /api/v1/status", NULL, 200,
            "\"artifacts\":{\"writers\":2,\"partial_uploads\":null,\"partial_bytes\":null,"
-           "\"low_space\":true,\"deliver\":{\"state\":\"running\",\"restarts\":3,"
+           "\"scanned_at\":null,\"reserved_bytes\":77,\"low_space\":true,\"deliver\":{\"state\":"
+           "\"running\",\"restarts\":3,"
            "\"detail\":\"last end: \\\"signal 9\\\"\"},\"delivery\":{\"artifacts\":0,\"pending\":0,"
            "\"sending\":0,\"sent\":0,\"verified\":0,\"retry_wait\":0,\"parked\":0,\"late\":0,"
            "\"error\":\"\",\"running\":[],\"holds\":[]}},"
@@ -635,7 +638,9 @@ static void test_status(void **state)
     seal(ix, &receipt, &plan);
     assert_int_equal(delivery_index_claim(ix, &plan, 3, &e), 0);
     assert_int_equal(delivery_index_retry(ix, &plan, 4, 5000, "no such mount", &e), 0);
-    expect(k, "", "GET /api/v1/status", NULL, 200, "\"partial_uploads\":9,\"partial_bytes\":99,");
+    expect(k, "", "GET /api/v1/status", NULL, 200,
+           "\"partial_uploads\":9,\"partial_bytes\":99,"
+           "\"scanned_at\":\"2026-11-30T00:00:00.000Z\",");
     expect(k, "", "GET /api/v1/status", NULL, 200,
            "\"delivery\":{\"artifacts\":1,\"pending\":0,\"sending\":0,\"sent\":0,\"verified\":0,"
            "\"retry_wait\":1,\"parked\":0,\"late\":0,\"error\":\"no such mount\",");
@@ -647,7 +652,10 @@ static void test_status(void **state)
         "\"size_bytes\":9,\"bytes_per_s\":3,\"file\":\"<f>\",\"stuck\":true,"
         "\"updated_at\":\"2026-11-30T00:00:05.000Z\"}],\"holds\":[{\"scope\":\"project\","
         "\"sink\":\"\",\"key\":\"files\",\"until\":\"2026-11-30T00:01:00.000Z\","
-        "\"text\":\"no \\\"mount\\\"\"}]}}");
+        "\"text\":\"no \\\"mount\\\"\"}],\"packages\":{\"building\":0,\"waiting\":0,");
+    expect(k, "", "GET /api/v1/status", NULL, 200,
+           "\"projects\":[{\"project\":\"files\",\"retry_wait\":{\"count\":1,\"bytes\":5}}],"
+           "\"projects_left_out\":0}},");
     delivery_index_close(ix);
     damage_index(k);
     r = kit_ask(k, "", "GET /api/v1/status", NULL);

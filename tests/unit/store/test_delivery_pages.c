@@ -375,13 +375,74 @@ static void test_an_older_database(void **state)
     saw(1u, 4u);
 }
 
+/* ---- sums, for status ---- */
+
+static void totals_hold(const char *text)
+{
+    struct buf b = {0};
+
+    done(delivery_totals_put(dir, &b, &e));
+    buf_put_char(&b, '\0');
+    assert_false(b.failed);
+    if (strstr(b.ptr, text) == NULL) {
+        fail_msg("%s is not in %s", text, b.ptr);
+    }
+    buf_free(&b);
+}
+
+static void test_totals(void **state)
+{
+    (void)state;
+    totals_hold("\"packages\":{\"building\":0,\"waiting\":0,\"next_build_at\":null,\"blocked\":0},"
+                "\"oldest_pending_at\":null,\"purge\":{\"awaited\":0,\"awaited_bytes\":0,\"due\":0,"
+                "\"due_bytes\":0},\"projects\":[],\"projects_left_out\":0");
+    for (unsigned n = 1; n < 8; n++) {
+        add(n, n < 5 ? "a" : "b", NOW + n);
+    }
+    bring(1, "a", DELIVERY_VERIFIED, NOW);
+    bring(2, "a", DELIVERY_VERIFIED, NOW);
+    bring(3, "a", DELIVERY_PARKED, NOW);
+    done(delivery_index_build_park(ix, plan_of(4, "a")->package_id, NOW, "rotten", "look", &e));
+    done(delivery_index_build_retry(ix, plan_of(5, "b")->package_id, NOW, 9000, "no disk", &e));
+    bring(6, "b", DELIVERY_PENDING, NOW);
+    totals_hold("\"packages\":{\"building\":1,\"waiting\":1,\"next_build_at\":"
+                "\"1970-01-01T00:00:09.000Z\",\"blocked\":1},\"oldest_pending_at\":"
+                "\"1970-01-01T00:16:45.000Z\"");
+    totals_hold(
+        "\"projects\":[{\"project\":\"a\",\"parked\":{\"count\":2,\"bytes\":7},\"verified\":"
+        "{\"count\":2,\"bytes\":3}},{\"project\":\"b\",\"pending\":{\"count\":3,"
+        "\"bytes\":18}}],\"projects_left_out\":0");
+    done(db_exec(ix->db,
+                 "UPDATE packages SET purge_ms = 1 WHERE size_bytes = 1;"
+                 "UPDATE packages SET purge_ms = 9000000000000000 WHERE size_bytes = 2",
+                 &e));
+    totals_hold("\"purge\":{\"awaited\":2,\"awaited_bytes\":3,\"due\":1,\"due_bytes\":1}");
+    /* Of more projects than are told the rest is counted. */
+    done(delivery_index_begin(ix, &e));
+    for (unsigned n = 100; n < 320; n++) {
+        char project[16];
+        struct delivery_artifact a;
+
+        snprintf(project, sizeof project, "p%u", n);
+        a = artifact(n, project);
+        done(delivery_index_add(ix, &a, NOW * 1000, &e));
+    }
+    done(delivery_index_commit(ix, &e));
+    totals_hold("{\"project\":\"p297\",\"pending\":{\"count\":1,\"bytes\":297}}],"
+                "\"projects_left_out\":22");
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        T(test_order_and_filters),           T(test_a_row),         T(test_feed_misses_nothing),
-        T(test_a_new_database_is_told_anew), T(test_other_cursors), T(test_an_older_database)};
+    const struct CMUnitTest tests[] = {T(test_order_and_filters),
+                                       T(test_a_row),
+                                       T(test_feed_misses_nothing),
+                                       T(test_a_new_database_is_told_anew),
+                                       T(test_other_cursors),
+                                       T(test_an_older_database),
+                                       T(test_totals)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
