@@ -200,7 +200,9 @@ static int set_param(struct page *p, struct arena *a, struct slice name, struct 
         if (project == NULL) {
             return err_set(e, ERR_NO_MEMORY, "no memory for the query");
         }
-        memcpy(project, value.ptr, value.len);
+        if (value.len > 0) {
+            memcpy(project, value.ptr, value.len);
+        }
         project[value.len] = '\0';
         p->q.project = project;
         return 0;

@@ -67,6 +67,8 @@ void delivery_reader_take(char *out, size_t size, struct slice text)
 {
     size_t n = text.len < size ? text.len : size - 1;
 
-    memcpy(out, text.ptr, n);
+    if (n > 0) { /* an empty text may be nowhere */
+        memcpy(out, text.ptr, n);
+    }
     out[n] = '\0';
 }
