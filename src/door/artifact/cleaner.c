@@ -196,15 +196,20 @@ static bool finish_one(struct artifact *a, const char *id)
     return r != ERR_IO || e.os_errno != EIO;
 }
 
-/* The promises of before the restart, as far as they fit; the others ask again. */
+/* The promises of before the restart, as far as they fit; the others ask again. Each is looked at
+ * once more while it is held: it may have ended since it was seen. */
 static void restore_promise(struct artifact *a, const struct upload_seen *seen)
 {
     const struct room_owner owner = {.project = seen->project, .address = ""};
     struct holder h = holder_of(seen->id);
-    if (seen->length >= seen->size || registry_try(&a->registry, &h) != 0) {
+    struct os_stat gone, st;
+    if (registry_try(&a->registry, &h) != 0) {
         return;
     }
-    room_restore(&a->room, seen->id, &owner, seen->size - seen->length);
+    if (stat_file(a, seen->id, ".gone", &gone) == -ENOENT && stat_file(a, seen->id, "", &st) == 0 &&
+        st.size < seen->size) {
+        room_restore(&a->room, seen->id, &owner, seen->size - st.size);
+    }
     registry_leave(&a->registry, &h);
 }
 

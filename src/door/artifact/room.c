@@ -324,6 +324,11 @@ void room_name(struct room *r, struct room_promise *p, const char *id)
 {
     take_lock(r);
     ensure(p->held && p->id[0] == '\0');
+    /* The first round may have come upon its files: they are promised once. */
+    struct room_promise *seen = find(r, id);
+    if (seen != NULL && !seen->held) {
+        end(r, seen);
+    }
     set_id(r, p, id);
     give_lock(r);
 }

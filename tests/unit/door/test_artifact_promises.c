@@ -41,8 +41,21 @@ static int some_disk(const char *path, struct os_disk *out)
     return 0;
 }
 
+/* The upload that ends, once, while it is looked at: its bytes' length is known by then. */
+static char ends[256];
+
+static void end_now(const char *path)
+{
+    size_t n = strlen(ends);
+    if (n > 0 && strncmp(path, ends, n) == 0 && strcmp(path + n, ".gone") == 0) {
+        assert_int_equal(truncate(ends, (off_t)(60 * MIB)), 0);
+        ends[0] = '\0';
+    }
+}
+
 static int some_stat(const char *path, struct os_stat *st)
 {
+    end_now(path);
     int r = below->stat(path, st);
     (void)pthread_mutex_lock(&facts);
     if (is_side(path) && side_is_mounted) {
@@ -286,6 +299,25 @@ static void test_after_a_restart_what_fits_is_promised(void **state)
     room_free(r);
 }
 
+/* The first round may come upon the files of a creation before the creation has said its id. */
+static void test_a_creation_that_a_round_saw_first_is_promised_once(void **state)
+{
+    static const char id[] = "0123456789abcdef0123456789abcdef";
+    struct room *r = room_new(10 * MIB, 100, 100);
+    struct room_promise *p;
+    struct err e;
+    (void)state;
+    assert_int_equal(room_take(r, &one, 40 * MIB - OTHER, &p, &e), 0);
+    room_restore(r, id, &one, 40 * MIB - OTHER);
+    room_name(r, p, id);
+    assert_int_equal(room_promised(r), 40 * MIB);
+    assert_int_equal(room_count(r), 1);
+    room_leave(r, p, 40 * MIB - OTHER);
+    room_forget(r, id);
+    assert_int_equal(room_promised(r), 0);
+    room_free(r);
+}
+
 static void test_promises_are_bounded(void **state)
 {
     struct room *r = room_new(1, 100, 100);
@@ -423,6 +455,24 @@ static void test_a_start_promises_again(void **state)
     kit_free(k);
 }
 
+/* What has its bytes by the time it would be promised room needs none. */
+static void test_a_start_does_not_promise_what_has_ended(void **state)
+{
+    struct artifact_options options = kit_options();
+    (void)state;
+    options.min_free_bytes = 10 * MIB;
+    struct kit *k = kit_new_with(&options, NULL);
+    assert_int_equal(create_by_tus(k, 60 * MIB), 201);
+    assert_int_equal(kit_patch(k, 0, TEXT), 204);
+    kit_close(k);
+    kit_open(k, &options, NULL);
+    (void)snprintf(ends, sizeof ends, "%s/uploads/%s", k->dir, k->id);
+    cleaner_round(k->artifact);
+    assert_int_equal(ends[0], '\0');
+    assert_int_equal(room_promised(&k->artifact->room), 0);
+    kit_free(k);
+}
+
 /* ---- the gate ---- */
 
 static unsigned wanted_asks;
@@ -509,10 +559,12 @@ int main(void)
         T(test_shares),
         T(test_a_promise_lapses_and_comes_again),
         T(test_after_a_restart_what_fits_is_promised),
+        T(test_a_creation_that_a_round_saw_first_is_promised_once),
         T(test_promises_are_bounded),
         T(test_t23_creations_and_appends),
         T(test_creations_with_their_file),
         T(test_a_start_promises_again),
+        T(test_a_start_does_not_promise_what_has_ended),
         T(test_the_loop_never_asks_the_disk),
         T(test_hole_22_packages_elsewhere),
     };
