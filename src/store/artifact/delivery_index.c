@@ -18,7 +18,10 @@
  *   sending, sent         failed     -> retry_wait  D, due after the backoff
  *   sending, sent         refused    -> parked      D
  *   sending               restart    -> retry_wait  due now, attempts kept
- *   parked                restart    -> retry_wait  due now: whoever restarts has looked at it
+ *   parked                restart    -> retry_wait  due now: whoever restarts has looked at it.
+ *                                                   What the Archive has refused stays parked until
+ *                                                   somebody asks: a process that is started again
+ *                                                   by itself must not send a "spam" once more
  *
  * Power failure or kill -9 between any two: sending is taken up again and finds what is at the
  * destination already; sent is verified again; a verification that was not noted is made again.
@@ -37,6 +40,7 @@
 #include "os/os.h"
 #include "store/artifact/delivery_index_internal.h"
 #include "store/artifact/delivery_schema.h"
+#include "store/artifact/destination.h"
 
 #define INDEX_CACHE_KIB 4096
 #define INDEX_BUSY_MS   5000
@@ -194,7 +198,8 @@ int delivery_index_restart(struct delivery_index *ix, int64_t now_ms, struct err
                      "UPDATE deliveries SET state = 'retry_wait', next_attempt_ms = %lld,"
                      " last_error = CASE state WHEN 'sending' THEN"
                      " 'the process ended while it was being sent' ELSE last_error END,"
-                     " way_out = '' WHERE state IN ('sending', 'parked');"
+                     " way_out = '' WHERE state = 'sending' OR"
+                     " (state = 'parked' AND sink <> '" DESTINATION_ARCHIVE "');"
                      "UPDATE packages SET state = 'building', next_build_ms = %lld, way_out = ''"
                      " WHERE state = 'blocked'; DELETE FROM running; DELETE FROM holds",
                      (long long)now_ms, (long long)now_ms);

@@ -642,6 +642,32 @@ static void test_restart(void **state)
     given(&sends, NOW_MS + 9, DELIVERY_SEND, "a", 1);
 }
 
+/* What a far side has refused is not sent again because a process was started again. */
+static void test_refused_by_the_archive(void **state)
+{
+    static struct delivery_plan p;
+    struct delivery_artifact a = artifact("a", 1, NOW);
+    struct artifact_sink to = {
+        .sink = "internet_archive", .credentials_file = "/k", .identifier = "a-{{OBJECT_ID}}"};
+    bool found = false;
+
+    (void)state;
+    done(delivery_plan_begin(&p, &a, &to, &e));
+    add("a", 1, NOW);
+    done(delivery_index_seal(ix, &p, NOW, NOW_MS, &e));
+    given(&sends, NOW_MS, DELIVERY_SEND, "a", 1);
+    done(delivery_index_claim(ix, &p, NOW, &e));
+    done(delivery_index_park(ix, &p, NOW, "appears to be spam", "write to them", &e));
+    over();
+    done(delivery_index_restart(ix, NOW_MS + 5, &e));
+    done(delivery_index_next(ix, NOW_MS + 5, &sends, &work, &e));
+    assert_int_equal(work.task, DELIVERY_NOTHING);
+    done(delivery_index_ask(ix, a.object_id, NOW_MS + 6, &found, &e));
+    assert_true(found);
+    given(&sends, NOW_MS + 6, DELIVERY_SEND, "a", 1);
+    over();
+}
+
 /* Long error texts are cut between characters. */
 static void test_long_texts(void **state)
 {
@@ -763,6 +789,7 @@ int main(void)
         T(test_steps_out_of_order),
         T(test_a_proof_of_another_plan),
         T(test_restart),
+        T(test_refused_by_the_archive),
         T(test_long_texts),
         T(test_skipped_once),
         T(test_damaged_is_put_aside),
