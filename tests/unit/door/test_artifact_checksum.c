@@ -274,13 +274,25 @@ static void test_creations_with_a_checksum(void **state)
     kit_free(k);
 }
 
+/* Installed before there are threads that call, and until they are gone. */
+static struct kit *faulty_new(void)
+{
+    faults_install(NULL);
+    return kit_new();
+}
+
+static void faulty_free(struct kit *k)
+{
+    faults_count_only(OS_CALL_ANY, NULL);
+    kit_free(k);
+    faults_uninstall();
+}
+
 /* A failing disk is told as one, and what came does not count. */
 static void test_failing_writes_of_a_request_with_a_checksum(void **state)
 {
-    struct kit *k;
+    struct kit *k = faulty_new();
     (void)state;
-    faults_install(NULL); /* before there are threads that call */
-    k = kit_new();
     static const struct {
         int error;
         unsigned status;
@@ -311,8 +323,7 @@ static void test_failing_writes_of_a_request_with_a_checksum(void **state)
     expect_header(k, "Upload-Offset", "0");
     expect_offset(k, 0, false);
     expect_stored(k, NONE);
-    kit_free(k);
-    faults_uninstall();
+    faulty_free(k);
 }
 
 /* ---- DELETE ---- */
@@ -365,19 +376,18 @@ static void test_termination(void **state)
 /* Complete and not accepted is not accepted. */
 static void test_what_is_complete_can_go(void **state)
 {
-    struct kit *k = kit_new();
+    struct kit *k = faulty_new();
     (void)state;
     kit_create(k, TEXT);
-    faults_install(NULL);
     faults_count_only(OS_CALL_rename, "receipts");
     faults_reset();
     faults_arm(1, EIO, false, FAULT_ERROR);
     assert_int_equal(kit_patch(k, 0, TEXT), 500);
-    faults_uninstall();
+    faults_reset();
     assert_int_equal(terminate(k), 204);
     assert_int_equal(kit_head(k), 404);
     assert_int_equal(kit_receipt(k), 404);
-    kit_free(k);
+    faulty_free(k);
 }
 
 static bool has_writer(struct kit *k)
@@ -471,19 +481,18 @@ static void test_large_ones_are_freed_by_the_cleaner(void **state)
 
 static void test_a_removal_that_fails(void **state)
 {
-    struct kit *k = kit_new();
+    struct kit *k = faulty_new();
     (void)state;
     kit_create(k, TEXT);
     assert_int_equal(kit_patch(k, 0, slice_of(text, 4)), 204);
-    faults_install(NULL);
     faults_count_only(OS_CALL_unlink, k->id);
     faults_reset();
     faults_arm(1, EIO, false, FAULT_ERROR);
     (void)terminate(k);
     expect_tus(k, 500, "INTERNAL_ERROR");
-    faults_uninstall();
+    faults_reset();
     assert_int_equal(kit_head(k), 410); /* begun, and taken up when its time is over */
-    kit_free(k);
+    faulty_free(k);
 }
 
 /* A full disk keeps nothing from being removed, or asked for. */
