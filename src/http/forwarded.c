@@ -94,7 +94,8 @@ static bool parse_network(struct slice s, struct http_network *out)
     memcpy(out->address, &six, sizeof out->address);
     bool good = slash == NULL || parse_bits(slash, 128, &bits);
     out->bits = slash == NULL ? 128 : bits;
-    return good;
+    /* ::ffff:10.0.0.0/8 would be every address of version 4, which nobody means who writes it. */
+    return good && (out->bits >= 96 || memcmp(out->address, mapped, sizeof mapped) != 0);
 }
 
 int http_networks_parse(const char *list, struct http_networks *out, struct err *e)
