@@ -137,9 +137,9 @@ def test_hole_19_20_the_index_is_lost_before_and_after_the_purge(world):
         path.unlink()
     assert world.verify()["violations"] == []
     world.server.start()
-    verified = "SELECT object_id FROM deliveries JOIN package_members USING(package_id) WHERE state = 'verified'"
-    world.wait(lambda: (here[0].id,) in world.rows(verified), 60, "the rows")
-    assert len(world.rows(verified)) == 3  # the proofs are read before anything else
+    world.wait(lambda: world.rows("SELECT count(*) FROM deliveries WHERE state = 'verified'") == [(3,)], 60, "the rows")
+    # The proofs are read before anything else: what they speak for is due to go, or gone.
+    assert world.rows("SELECT count(*) FROM packages WHERE purge_ms < ?", (time.time() + 60) * 1000) == [(2,)]
     wait_purged(world, gone)
     for file in gone:
         is_purged(world, file)
