@@ -120,13 +120,12 @@
       "http(s) URL before the path of Location; empty: the path alone")                            \
     X(ARCHIVE_S3_URL, archive_s3_url, TEXT, "https://s3.us.archive.org", 1, 1000,                  \
       "archive-s3-url", "TALLYMAN_ARCHIVE_S3_URL",                                                 \
-      "where files for the Internet Archive go; plain http to loopback only")                      \
+      "where files for the Internet Archive go; http: to loopback only")                           \
     X(ARCHIVE_METADATA_URL, archive_metadata_url, TEXT, "https://archive.org", 1, 1000,            \
       "archive-metadata-url", "TALLYMAN_ARCHIVE_METADATA_URL",                                     \
       "where is asked what has arrived there; the same")                                           \
     X(ARCHIVE_ANSWER_MS, archive_answer_ms, MS, "30min", 100, 86400000, "archive-answer-ms",       \
-      "TALLYMAN_ARCHIVE_ANSWER_MS",                                                                \
-      "wait for the Archive's answer after the last byte; visibility is asked for in its 180th")   \
+      "TALLYMAN_ARCHIVE_ANSWER_MS", "wait for the Archive's answer after the last byte of a file") \
     X(ARCHIVE_STALL_MS, archive_stall_ms, MS, "900s", 100, 86400000, "archive-stall-ms",           \
       "TALLYMAN_ARCHIVE_STALL_MS", "silence after which an upload to the Archive is given up")     \
     X(TRUSTED_PROXIES, trusted_proxies, TEXT, "", 0, 1000, "trusted-proxies",                      \

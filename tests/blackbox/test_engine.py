@@ -481,11 +481,26 @@ def test_an_insert_and_a_merge_are_synced_before_they_are_answered(fresh, tmp_pa
     table = os.path.realpath(fresh.data / "empty" / fresh.value(
         "SELECT data_paths[1] FROM system.tables WHERE name = 'events_v2' FORMAT TSVRaw").strip())
 
+    def settled():
+        """The trace's size when the tracer has written down what came before."""
+        sizes = [trace.stat().st_size]
+        while sizes[-5:] != [sizes[-1]] * 5:
+            time.sleep(0.05)
+            sizes.append(trace.stat().st_size)
+        return sizes[-1]
+
     def traced(sql, **kw):
-        before = trace.stat().st_size
+        before = settled()
         assert fresh.ask(sql, **kw).status == 200
-        lines = trace.read_text(errors="replace")[before:].splitlines()
-        answer = next(i for i, line in enumerate(lines) if "sendmsg(" in line and "HTTP/1.1 200" in line)
+        # The answer is here before the tracer has written down that it left.
+        end = time.monotonic() + 60
+        while True:
+            lines = trace.read_text(errors="replace")[before:].splitlines()
+            answer = next((i for i, line in enumerate(lines) if "sendmsg(" in line and "HTTP/1.1 200" in line), None)
+            if answer is not None:
+                break
+            assert time.monotonic() < end, "the trace does not show the answer"
+            time.sleep(0.01)
         renamed = next(i for i, line in enumerate(lines) if "rename(" in line)
         assert renamed < answer
         return ([line for line in lines[:renamed] if "sync(" in line],
