@@ -476,7 +476,7 @@ def test_kill_keeps_what_was_acknowledged(fresh):
 def test_an_insert_and_a_merge_are_synced_before_they_are_answered(fresh, tmp_path):
     """Each file of a new part, its directory, and the directory that holds its new name."""
     trace = tmp_path / "trace"
-    fresh.wrapper = ["strace", "-D", "-qq", "-f", "-y", "-o", str(trace), "-e", "trace=fsync,fdatasync,rename,sendmsg"]
+    fresh.wrapper = ["strace", "-D", "-qq", "-f", "-y", "-o", str(trace), "-e", "trace=fsync,fdatasync,rename,sendmsg,sendto"]
     fresh.start()
     table = os.path.realpath(fresh.data / "empty" / fresh.value(
         "SELECT data_paths[1] FROM system.tables WHERE name = 'events_v2' FORMAT TSVRaw").strip())
@@ -496,7 +496,7 @@ def test_an_insert_and_a_merge_are_synced_before_they_are_answered(fresh, tmp_pa
         end = time.monotonic() + 60
         while True:
             lines = trace.read_text(errors="replace")[before:].splitlines()
-            answer = next((i for i, line in enumerate(lines) if "sendmsg(" in line and "HTTP/1.1 200" in line), None)
+            answer = next((i for i, line in enumerate(lines) if re.search(r"\bsend(msg|to)\(", line) and "HTTP/1.1 200" in line), None)
             if answer is not None:
                 break
             assert time.monotonic() < end, "the trace does not show the answer"
