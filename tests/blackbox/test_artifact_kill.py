@@ -8,7 +8,7 @@ all uploads are finished, all that is accepted must arrive once, be verified and
 
 SIGKILL tests the programs, not durability: test_artifact_strace has the order of syncs and answers, tests/crash the power cuts.
 
-ROUNDS (default 50; 6 with QUICK, 10 with a sanitized binary) and SEED, which is printed, come from the environment.
+ROUNDS (default 75; 6 with QUICK, 10 with a sanitized binary) and SEED, which is printed, come from the environment.
 """
 import http.client
 import itertools
@@ -26,7 +26,7 @@ from capture_world import is_alive, wait_gone
 from conftest import ROOT
 from world import SANITIZED
 
-ROUNDS = int(os.environ.get("ROUNDS") or (6 if os.environ.get("QUICK") else 10 if SANITIZED else 50))
+ROUNDS = int(os.environ.get("ROUNDS") or (6 if os.environ.get("QUICK") else 10 if SANITIZED else 75))
 SEED = int(os.environ.get("SEED") or random.SystemRandom().randrange(1 << 32))
 CLIENTS = 4
 ROUNDS_A_DIRECTORY = 25
