@@ -174,9 +174,9 @@ static int check_expanded(const struct artifact_sink *to, const char *member, st
     } else {
         r = rule(to->sink, buf_slice(&b), &why);
         if (r < 0) {
-            r = err_set(e, ERR_INVALID_PROJECT,
-                        "artifacts.%s: \"%.100s%s\" is possible, but %.120s", member,
-                        b.len > 0 ? b.ptr : "", b.len > 100 ? "..." : "", why.text);
+            r = err_set(e, ERR_INVALID_PROJECT, "artifacts.%s: \"%.*s%s\" is possible, but %.120s",
+                        member, b.len > 100 ? 100 : (int)b.len, b.len > 0 ? b.ptr : "",
+                        b.len > 100 ? "..." : "", why.text);
         }
     }
     buf_free(&b);

@@ -429,7 +429,10 @@ static void test_worst_case(void **state)
     expect_bad(ITEM("{{FILENAME}}", ",\"remote_name\":\"{{OBJECT_ID}}\""),
                "artifacts.identifier: ");
     expect_bad(ITEM("-{{OBJECT_ID}}", ""), "artifacts.identifier: ");
-    expect_bad(ITEM("a:{{OBJECT_ID}}", ""), "artifacts.identifier: ");
+    /* The whole of it, and not a byte of what lies behind. */
+    expect_bad(ITEM("a:{{OBJECT_ID}}", ""),
+               "artifacts.identifier: \"a:0123456789abcdef0123456789abcdef\""
+               " is possible, but it is made of ");
     /* 200 bytes, the manifest's tail among them. */
     expect_good(ITEM("{{OBJECT_ID}}", ",\"remote_name\":\"" HEX64 "/{{FILENAME}}\""));
     expect_bad(ITEM("{{OBJECT_ID}}", ",\"remote_name\":\"" HEX64 "x/{{FILENAME}}\""),
