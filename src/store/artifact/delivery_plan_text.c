@@ -80,35 +80,16 @@ void delivery_plan_put(struct buf *b, const struct delivery_plan *p)
 
 /* ---- reading it back ---- */
 
-static bool take_text(struct slice object, struct slice name, char *out, size_t size)
-{
-    struct slice value, inner;
-    struct buf text = {0};
-    bool ok = json_member(object, name, &value) && json_string_raw(value, &inner) &&
-              json_string_len(inner) < size;
-
-    if (ok) {
-        json_unescape(inner, &text);
-        ok = !text.failed;
-        if (ok && text.len > 0) {
-            memcpy(out, text.ptr, text.len);
-        }
-        out[ok ? text.len : 0] = '\0';
-    }
-    buf_free(&text);
-    return ok;
-}
-
 static bool take_file(struct slice object, struct delivery_plan_file *f)
 {
     struct slice size;
 
-    return take_text(object, SLICE("name"), f->name, sizeof f->name) &&
-           take_text(object, SLICE("source"), f->source, sizeof f->source) &&
+    return json_member_text(object, SLICE("name"), f->name, sizeof f->name) &&
+           json_member_text(object, SLICE("source"), f->source, sizeof f->source) &&
            json_member(object, SLICE("size"), &size) && json_u64(size, &f->size) &&
-           take_text(object, SLICE("md5"), f->digests.md5, sizeof f->digests.md5) &&
-           take_text(object, SLICE("sha1"), f->digests.sha1, sizeof f->digests.sha1) &&
-           take_text(object, SLICE("blake3"), f->digests.blake3, sizeof f->digests.blake3);
+           json_member_text(object, SLICE("md5"), f->digests.md5, sizeof f->digests.md5) &&
+           json_member_text(object, SLICE("sha1"), f->digests.sha1, sizeof f->digests.sha1) &&
+           json_member_text(object, SLICE("blake3"), f->digests.blake3, sizeof f->digests.blake3);
 }
 
 static bool take_files(struct slice object, struct delivery_plan *p)
@@ -175,9 +156,9 @@ static bool take_later(struct slice text, struct delivery_plan *p)
         p->retention_ms = -1;
         return true;
     }
-    return take_text(text, SLICE("packager"), p->packager, sizeof p->packager) &&
-           take_text(text, SLICE("credentials_file"), p->to.credentials_file,
-                     sizeof p->to.credentials_file) &&
+    return json_member_text(text, SLICE("packager"), p->packager, sizeof p->packager) &&
+           json_member_text(text, SLICE("credentials_file"), p->to.credentials_file,
+                            sizeof p->to.credentials_file) &&
            take_metadata(text, p) && take_retention(text, &p->retention_ms);
 }
 
@@ -201,12 +182,12 @@ int delivery_plan_parse(struct slice text, struct delivery_plan *out, struct err
 
     memset(out, 0, sizeof *out);
     ok = text.len <= DELIVERY_TEXT_MAX && take_version(text, &out->version) &&
-         take_text(text, SLICE("package_id"), out->package_id, sizeof out->package_id) &&
-         take_text(text, SLICE("object_id"), out->object_id, sizeof out->object_id) &&
-         take_text(text, SLICE("project"), out->project, sizeof out->project) &&
-         take_text(text, SLICE("sink"), out->to.sink, sizeof out->to.sink) &&
-         take_text(text, SLICE("directory"), out->to.directory, sizeof out->to.directory) &&
-         take_text(text, SLICE("identifier"), out->identifier, sizeof out->identifier) &&
+         json_member_text(text, SLICE("package_id"), out->package_id, sizeof out->package_id) &&
+         json_member_text(text, SLICE("object_id"), out->object_id, sizeof out->object_id) &&
+         json_member_text(text, SLICE("project"), out->project, sizeof out->project) &&
+         json_member_text(text, SLICE("sink"), out->to.sink, sizeof out->to.sink) &&
+         json_member_text(text, SLICE("directory"), out->to.directory, sizeof out->to.directory) &&
+         json_member_text(text, SLICE("identifier"), out->identifier, sizeof out->identifier) &&
          take_later(text, out) && take_files(text, out);
     if (ok) {
         delivery_plan_put(&again, out);

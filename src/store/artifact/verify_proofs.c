@@ -39,19 +39,6 @@ static int remember(struct artifact_run *a, const char *id)
     return 0;
 }
 
-/* The package of proofs/PACKAGE.json. */
-static bool package_of(const char *name, char id[DELIVERY_PACKAGE_LEN + 1])
-{
-    if (strlen(name) != DELIVERY_PACKAGE_LEN + sizeof PROOF_TAIL - 1 ||
-        strcmp(name + DELIVERY_PACKAGE_LEN, PROOF_TAIL) != 0 ||
-        strspn(name, "0123456789abcdef") < DELIVERY_PACKAGE_LEN) {
-        return false;
-    }
-    memcpy(id, name, DELIVERY_PACKAGE_LEN);
-    id[DELIVERY_PACKAGE_LEN] = '\0';
-    return true;
-}
-
 static int check_against_receipt(struct artifact_run *a, const struct proof *p)
 {
     struct receipt receipt;
@@ -86,7 +73,7 @@ static int see_proof(struct artifact_run *a, const char *name)
     char id[DELIVERY_PACKAGE_LEN + 1];
     struct err e = {0};
 
-    if (!package_of(name, id)) {
+    if (!proof_name(name, id)) {
         artifact_remnant(a, PROOF_FOLDER, name);
         return 0;
     }
