@@ -58,9 +58,8 @@ struct index_summary {
     uint32_t generation;
     struct uuid first_id, last_id;
     uint64_t events, batches, bytes;
-    uint8_t head[SHA256_LEN];        /* chain head at last_id */
-    uint8_t file_sha256[SHA256_LEN]; /* of the generation's bytes */
-    struct index_stream *streams;    /* ordered by source, then stream */
+    uint8_t head[SHA256_LEN];     /* chain head at last_id */
+    struct index_stream *streams; /* ordered by source, then stream */
     uint32_t stream_count;
     /* Of a summary that was written or loaded: */
     uint32_t *block_crcs; /* CRC32C of each 64 KiB of the generation's bytes */
@@ -122,7 +121,7 @@ int index_find(struct index *ix, const uint8_t fingerprint[16], index_visit_fn *
                void *ctx) MUST_CHECK;
 
 /* The active generation is closed: its table is set aside and written as a run, and its summary
- * with it: file_sha256, block_crcs and the filter are made from the generation's bytes, which are
+ * with it: block_crcs and the filter are made from the generation's bytes, which are
  * final. s->streams are copied. with_keys false: only the summary. The caller then goes on
  * inserting keys of the next one. */
 int index_close_generation(struct index *ix, const struct index_summary *s, bool with_keys,

@@ -126,7 +126,8 @@
 #define INDEX_SUM_BATCHES_AT     64u
 #define INDEX_SUM_BYTES_AT       72u
 #define INDEX_SUM_HEAD_AT        80u
-#define INDEX_SUM_SHA256_AT      112u
+#define INDEX_SUM_UNUSED_AT      112u
+#define INDEX_SUM_UNUSED_BYTES   32u /* older programs: SHA-256 of the generation's bytes */
 #define INDEX_SUM_STREAMS_AT     144u
 #define INDEX_SUM_CRCS_AT        148u
 #define INDEX_SUM_FILTERS_AT     152u
@@ -149,8 +150,8 @@ static_assert(INDEX_FILTER_BYTES <= INDEX_BLOCK_NUMBER_AT, "lines fit a block");
 static_assert(INDEX_FILTER_KEY_BLOCKS * INDEX_BLOCK_KEYS * INDEX_FILTER_KEY_BITS <=
                   INDEX_FILTER_BYTES * 8,
               "a filter block has enough bits for its keys");
-static_assert(INDEX_SUM_HEAD_AT + SHA256_LEN == INDEX_SUM_SHA256_AT, "head, then hash");
-static_assert(INDEX_SUM_SHA256_AT + SHA256_LEN == INDEX_SUM_STREAMS_AT, "hash, then streams");
+static_assert(INDEX_SUM_HEAD_AT + SHA256_LEN == INDEX_SUM_UNUSED_AT, "the head, and nothing");
+static_assert(INDEX_SUM_UNUSED_AT + INDEX_SUM_UNUSED_BYTES == INDEX_SUM_STREAMS_AT, "then streams");
 static_assert(INDEX_SUM_HEADER_CRC_AT + 4 == INDEX_SUM_HEADER_BYTES, "the checksum ends it");
 
 static inline void index_put_u16(uint8_t *p, uint16_t v)

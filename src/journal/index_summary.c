@@ -215,7 +215,6 @@ static int index_summary_decode(struct index_summary *s, const struct index_fron
     s->batches = index_get_u64(p + INDEX_SUM_BATCHES_AT);
     s->bytes = index_get_u64(p + INDEX_SUM_BYTES_AT);
     memcpy(s->head, p + INDEX_SUM_HEAD_AT, SHA256_LEN);
-    memcpy(s->file_sha256, p + INDEX_SUM_SHA256_AT, SHA256_LEN);
     s->filter =
         (struct index_record_filter){.at = f->size,
                                      .blocks = index_get_u32(p + INDEX_SUM_FILTERS_AT),

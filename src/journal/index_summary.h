@@ -11,7 +11,7 @@ void index_summary_name(char out[INDEX_NAME_MAX], uint32_t generation);
 /* A deep copy with room for the block_crcs, freed with index_summary_free. ERR_NO_MEMORY. */
 int index_summary_copy(struct index_summary *to, const struct index_summary *from) MUST_CHECK;
 
-/* Reads the generation with o->read: fills s->file_sha256, block_crcs and filter (ERR_CORRUPT when
+/* Reads the generation with o->read: fills s->block_crcs and filter (ERR_CORRUPT when
  * it is not s->bytes long), then writes the summary durably. s is from index_summary_copy. ERR_IO,
  * ERR_NO_SPACE, ERR_NO_MEMORY, what o->read answers. Blocks. */
 int index_summary_write(const char *dir, struct index_summary *s, const struct index_options *o,

@@ -1,6 +1,6 @@
 /* index_summary_write: making the summary of a closed generation out of its bytes.
  *
- * The generation is read once: SHA-256 over all, CRC32C of each 64 KiB, and the record keys of its
+ * The generation is read once: CRC32C of each 64 KiB, and the record keys of its
  * lines into a filter. A generation with something that is no line has no filter; the summary then
  * says nothing of record keys.
  *
@@ -39,7 +39,7 @@ static void index_summary_put_header(const struct index_summary *s, uint8_t *p)
     index_put_u64(p + INDEX_SUM_BATCHES_AT, s->batches);
     index_put_u64(p + INDEX_SUM_BYTES_AT, s->bytes);
     memcpy(p + INDEX_SUM_HEAD_AT, s->head, SHA256_LEN);
-    memcpy(p + INDEX_SUM_SHA256_AT, s->file_sha256, SHA256_LEN);
+    memset(p + INDEX_SUM_UNUSED_AT, 0, INDEX_SUM_UNUSED_BYTES);
     index_put_u32(p + INDEX_SUM_STREAMS_AT, s->stream_count);
     index_put_u32(p + INDEX_SUM_CRCS_AT, s->block_count);
     index_put_u32(p + INDEX_SUM_FILTERS_AT, s->filter.blocks);
@@ -93,10 +93,9 @@ static bool index_summary_encode(struct index_summary *s, struct buf *out)
 
 /* ---- the generation's bytes ---- */
 
-/* One reading of a generation: hash, checksums, and the filter of its lines. */
+/* One reading of a generation: checksums, and the filter of its lines. */
 struct index_reading {
     struct index_summary *s;
-    struct sha256 hash;
     struct buf window; /* what was read and not yet taken apart */
     uint8_t *filter;   /* lines of the filter, without the blocks' ends; NULL: there is none */
     uint32_t lines;
@@ -109,7 +108,6 @@ static void index_reading_start(struct index_reading *r, struct index_summary *s
 
     *r = (struct index_reading){.s = s};
     buf_init(&r->window, SCAN_BATCH_BYTES_MAX + INDEX_READ_BYTES);
-    sha256_start(&r->hash);
     s->filter = (struct index_record_filter){.blocks = 0};
     if (blocks <= INDEX_RECORD_BLOCKS_MAX) {
         r->filter = calloc(blocks, INDEX_FILTER_BYTES);
@@ -158,7 +156,6 @@ static void index_reading_lines(struct index_reading *r)
 /* Takes the next n bytes, which begin at a multiple of the blocks' size. */
 static void index_reading_take(struct index_reading *r, const uint8_t *p, size_t n, uint64_t at)
 {
-    sha256_add(&r->hash, p, n);
     for (size_t i = 0; i < n; i += INDEX_SUMMARY_BLOCK_BYTES) {
         size_t len = n - i < INDEX_SUMMARY_BLOCK_BYTES ? n - i : INDEX_SUMMARY_BLOCK_BYTES;
 
@@ -205,9 +202,6 @@ static int index_read_generation(struct index_reading *r, const struct index_opt
     free(buffer);
     if (result == 0 && r->filter != NULL && r->window.len > 0) {
         index_reading_no_filter(r); /* its end is no line */
-    }
-    if (result == 0) {
-        sha256_end(&r->hash, s->file_sha256);
     }
     return result;
 }

@@ -24,7 +24,7 @@
 
 #define INDEX_MERGE_STEP_KEYS 16384u
 #define INDEX_MERGE_STEP_NS   UINT64_C(16384000) /* a million keys a second */
-#define INDEX_NICE            10
+#define INDEX_NICE            5
 
 /* Writes the job's run, unless it is written, and lets it take the place of the table. */
 static bool index_do_run(struct index *ix, struct index_job *job)

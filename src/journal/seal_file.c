@@ -2,14 +2,13 @@
  *
  *   1 write segments/FIRST_LAST.tmp from the proven lines, sync it
  *   2 drop its cache and read it back from the device: the hash of the file, every plain byte
- * beside
- *     the plain file, every row of the batch table
+ *     beside the plain file, every row of the batch table
  *   3 rename it to its name, sync segments/
  *
  * What is compressed is what scan.c has just proven, from the very memory in which it was proven;
- * and the hash of it, the count and the chain head must be those of the summary that was written
- * when the generation was closed. So rot of the plain file is never sealed in: it is found here, as
- * ERR_CORRUPT, and the plain file stays.
+ * the count and the chain head must be those of the summary that was written when the generation
+ * was closed, and so must its checksums of each 64 KiB (bytes.c looks at each reading). So rot of
+ * the plain file is never sealed in: it is found here, as ERR_CORRUPT, and the plain file stays.
  *
  * A crash leaves a temporary file, or a whole segment that no record names; both are removed at the
  * next start, and the plain file is in force. A sync of the temporary file that failed needs no
@@ -86,9 +85,6 @@ static int write_lines(const struct seal_job *job, int fd, struct segment_writer
     }
     if (r == 0) {
         r = segment_writer_finish(w, s.head, sha256, e);
-    }
-    if (r == 0 && memcmp(w->sum.plain_sha256, x->file_sha256, SHA256_LEN) != 0) {
-        r = damaged(job, 0, "it does not have the hash that it had when it was closed", e);
     }
     scan_stop(&s);
     return r;

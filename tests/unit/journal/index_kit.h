@@ -277,9 +277,8 @@ static inline void ikit_ids(uint32_t generation, struct uuid *first, struct uuid
     ikit_fingerprint(last->byte, UINT64_C(1) << 41 | generation);
 }
 
-/* Fills the file of a generation; returns its hash. */
-static inline void ikit_write_file(const struct ikit *k, uint32_t generation, uint64_t bytes,
-                                   uint8_t sha[SHA256_LEN])
+/* Fills the file of a generation. */
+static inline void ikit_write_file(const struct ikit *k, uint32_t generation, uint64_t bytes)
 {
     char path[96];
     char *content = malloc(bytes + 1);
@@ -294,7 +293,6 @@ static inline void ikit_write_file(const struct ikit *k, uint32_t generation, ui
     assert_true(fd >= 0);
     assert_int_equal(os_pwrite_all(fd, content, bytes, 0, NULL), 0);
     assert_int_equal(os_close(fd), 0);
-    sha256_once(slice_of(content, bytes), sha);
     free(content);
 }
 
@@ -324,7 +322,6 @@ static inline struct index_summary ikit_summary(const struct ikit *k, uint32_t g
 /* Makes the generation being written a closed one, file and all. Returns its ordinal. */
 static inline uint32_t ikit_seal(struct ikit *k)
 {
-    uint8_t sha[SHA256_LEN];
     uint32_t generation = k->count;
     struct index_generation *g;
 
@@ -333,7 +330,7 @@ static inline uint32_t ikit_seal(struct ikit *k)
     g = &k->closed[generation];
     ikit_ids(generation, &g->first_id, &g->last_id);
     g->bytes = k->active_keys + KIT_FILL_BYTES;
-    ikit_write_file(k, generation, g->bytes, sha);
+    ikit_write_file(k, generation, g->bytes);
     k->count++;
     k->active_keys = 0;
     return generation;
@@ -500,7 +497,7 @@ static inline void ikit_check(struct ikit *k, struct index *ix)
     assert_int_equal(index_key_count(ix), k->key_count);
 }
 
-/* The stored summary says what ikit_summary said, and the file's hash. */
+/* The stored summary says what ikit_summary said. */
 static inline void ikit_check_summary(const struct ikit *k, uint32_t generation)
 {
     struct index_summary want = ikit_summary(k, generation);
@@ -511,7 +508,6 @@ static inline void ikit_check_summary(const struct ikit *k, uint32_t generation)
     if (result != 0) {
         fail_msg("summary of %u: %s", generation, e.text);
     }
-    ikit_write_file(k, generation, want.bytes, want.file_sha256);
     assert_int_equal(got.generation, generation);
     assert_memory_equal(&got.first_id, &want.first_id, 16);
     assert_memory_equal(&got.last_id, &want.last_id, 16);
@@ -519,7 +515,6 @@ static inline void ikit_check_summary(const struct ikit *k, uint32_t generation)
     assert_int_equal(got.batches, want.batches);
     assert_int_equal(got.bytes, want.bytes);
     assert_memory_equal(got.head, want.head, SHA256_LEN);
-    assert_memory_equal(got.file_sha256, want.file_sha256, SHA256_LEN);
     assert_int_equal(got.stream_count, want.stream_count);
     for (uint32_t i = 0; i < got.stream_count; i++) {
         assert_true(slice_eq(got.streams[i].source, want.streams[i].source));

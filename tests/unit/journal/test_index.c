@@ -269,7 +269,7 @@ static void test_summary_only(void **state)
     assert_int_equal(failures(), failures_before + 2);
     /* The file appears: the job that waited is done. */
     ikit_check_one(&k, ix, k.keys[0].fingerprint);
-    ikit_write_file(&k, 0, k.closed[0].bytes, s.head);
+    ikit_write_file(&k, 0, k.closed[0].bytes);
     index_settle(ix);
     ikit_check_summary(&k, 0);
     assert_int_equal(failures(), failures_before + 2);
@@ -425,7 +425,7 @@ static void test_generations_changed(void **state)
         assert_int_equal(known[g], g >= 8);
     }
     assert_false(ikit_exists(&k, "keys-00000000-00000007.run"));
-    ikit_write_file(&k, 2, k.closed[2].bytes, s.head);
+    ikit_write_file(&k, 2, k.closed[2].bytes);
     assert_int_equal(ikit_rebuild(&k, ix, known), 8);
     assert_int_equal(index_run_count(ix), 4); /* merged again */
     ikit_check(&k, ix);
@@ -449,11 +449,10 @@ static void test_bad_directory(void **state)
     struct ikit k;
     struct err e = {.code = 0};
     char path[96];
-    uint8_t sha[SHA256_LEN];
 
     (void)state;
     ikit_start(&k, 8);
-    ikit_write_file(&k, 0, 1, sha);
+    ikit_write_file(&k, 0, 1);
     ikit_path(path, &k, 0);
     assert_null(ikit_try_open(&k, path, &none, 0, known, false, &e)); /* a file */
     assert_int_equal(e.code, ERR_IO);

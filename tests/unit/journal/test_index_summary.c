@@ -42,7 +42,7 @@ static void test_summary_bytes(void **state)
     (void)state;
     prepare(&k, 2);
     s = ikit_summary(&k, 1);
-    ikit_write_file(&k, 1, s.bytes, s.file_sha256);
+    ikit_write_file(&k, 1, s.bytes);
     memcpy(want, "TLYSUMM\n\2\0\0\0\1\0\0\0\314\0\0\0\0\0\0\0", 24);
     memcpy(want + 24, s.first_id.byte, 16);
     memcpy(want + 40, s.last_id.byte, 16);
@@ -50,7 +50,6 @@ static void test_summary_bytes(void **state)
     want[64] = 11;
     want[72] = 3 + KIT_FILL_BYTES;
     memset(want + 80, 2, 32);
-    memcpy(want + 112, s.file_sha256, 32);
     want[144] = 1;
     want[148] = 1;
     want[156] = 204;
