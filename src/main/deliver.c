@@ -6,7 +6,7 @@
  * between two pieces, and its row is due again at the next start. A thread that does not come back
  * within the grace time is left behind (deliver_send.c says why that is no worse than a kill).
  *
- * The steps and their crash arguments: delivery_index.c (rows), deliver_build.c (sidecars), and the
+ * The steps and their crash arguments: delivery_index.c (rows), package_build.c (files), and the
  * adapters in sink/ (the destination).
  *
  * Answers: none. Failures of a package are rows. What ends the process: the lock is taken, the data
@@ -22,6 +22,7 @@
 #include "base/ensure.h"
 #include "base/log.h"
 #include "os/os.h"
+#include "store/artifact/package_build.h"
 #include "store/artifact/request.h"
 
 #define DATA_PATH_MAX 4096
@@ -166,7 +167,8 @@ static int make_folders(struct deliver *d, struct err *e)
         }
     }
     r = os_sync_dir(d->options->data);
-    return r < 0 ? err_os(e, r, "sync", d->options->data) : deliver_build_clean(d, e);
+    return r < 0 ? err_os(e, r, "sync", d->options->data)
+                 : package_build_clean(d->options->data, e);
 }
 
 /* -1: it cannot be watched, and is looked at every few seconds. */

@@ -141,8 +141,6 @@ int deliver_requests(struct deliver *d, struct err *e) MUST_CHECK;
 
 /* deliver_build.c */
 extern const struct deliver_step deliver_build_step;
-/* Removes temporary names that a crash left in packages/. */
-int deliver_build_clean(struct deliver *d, struct err *e) MUST_CHECK;
 
 /* deliver_send.c: to be sent or verified. */
 extern const struct deliver_step deliver_send_step;

@@ -176,7 +176,7 @@ FOLLOW = "src/door/history/follow.c"
 RUNS = "src/door/history/follow_read.c"
 RING = "src/door/history/recent.c"
 REST = "src/door/history/follow_rest.c"
-BUILD = "src/main/deliver_build.c"
+BUILD = "src/store/artifact/package_build.c"
 FOLDER = "src/sink/directory.c"
 ARCHIVE = "src/sink/internet_archive"
 BACKUP = "src/main/backup_"
@@ -792,7 +792,7 @@ MUTANTS = [
      [(BUILD, "        r = os_fsync(fd);\n", "        r = 0;\n")],
      ["copy order"]),
     ("deliver-packages-not-synced", "a package is sealed before the names of its files are synced",
-     [(BUILD, "    if (r == 0) {\n        r = sync_packages(s, e);\n    }\n", "")],
+     [(BUILD, "    if (r == 0) {\n        r = sync_packages(data, e);\n    }\n", "")],
      ["copy order"]),
     ("deliver-sending-for-ever", "a delivery that a crash interrupted is never taken up again",
      [("src/store/artifact/delivery_index.c", "WHERE state = 'sending' OR", "WHERE state = 'none' OR")],
@@ -888,7 +888,7 @@ MUTANTS = [
      [("src/store/artifact/delivery_plan.c", "if (r == 0 && destination_reserved(", "if (r == 1 && destination_reserved(")],
      ["settings"]),
     ("build-settings-not-parked", "settings that give no place are tried for ever and nobody hears of it",
-     [(BUILD, "    if (r == ERR_INVALID_PROJECT) {\n        s->way_out = WAY_OUT_SET;\n    }\n", "")],
+     [(BUILD, "    if (r == ERR_INVALID_PROJECT) {\n        job->way_out = WAY_OUT_SET;\n    }\n", "")],
      ["deliver unit"]),
     # ---- sealing ----
     ("seal-plain-goes-first", "the plain file is removed before the manifest says that its segment counts",
