@@ -1,4 +1,4 @@
-/* Crash states of the upload store, exhaustively (docs/CRASH.md): lives of uploads on the model
+/* Crash states of uploads, packages and purges, exhaustively (docs/CRASH.md): lives on the model
  * disk, the power cut at every call to the disk with every subset of what was pending (seeded ones
  * where there are too many), and the process killed there. Each disk that is left is held against
  * what had been told, opened, looked at, finished. While it is opened the power is cut again, up to

@@ -436,6 +436,33 @@ static void run_unaccepted(struct akit *k)
     request(k, 0, 2200);
 }
 
+/* One request, its package; the next start finds it built. */
+static void run_packaged(struct akit *k)
+{
+    struct akit_life *l = declare(k, 0, 2900, false);
+    l->packaged = true;
+    create_with_bytes(k, l, 2900);
+    for (int i = 0; i < 2; i++) {
+        if (akit_package_folders(k)) {
+            akit_deliver(k, l);
+        }
+        restart(k);
+    }
+}
+
+/* Two, of which one is delivered and goes; its neighbour stays. */
+static void run_purged(struct akit *k)
+{
+    struct akit_life *l = declare(k, 0, 2900, false);
+    l->packaged = true;
+    l->purges = true;
+    create_with_bytes(k, l, 2900);
+    create_with(k, 1, 700, false, 700);
+    if (akit_package_folders(k)) {
+        akit_deliver(k, l);
+    }
+}
+
 const struct akit_scenario akit_scenarios[AKIT_SCENARIOS] = {
     {"whole", run_whole},
     {"whole-wrong", run_whole_wrong},
@@ -452,6 +479,8 @@ const struct akit_scenario akit_scenarios[AKIT_SCENARIOS] = {
     {"terminated", run_terminated},
     {"held", run_held},
     {"undeclared", run_undeclared},
+    {"packaged", run_packaged},
+    {"purged", run_purged},
 };
 
 struct model *akit_disk(uint64_t seed, enum model_order order)

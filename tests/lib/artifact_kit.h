@@ -2,7 +2,8 @@
  * the oracle that holds a disk against it (design: RELIABILITY section 5).
  *
  * Told are: an id (its creation was synced), an offset, a receipt, that an upload is refused, that
- * it was removed. Whatever the power cut left, all of it must be true of it. */
+ * it was removed; that its package is sealed, that its proof is written, that its bytes are gone.
+ * Whatever the power cut left, all of it must be true of it. */
 #ifndef TESTS_LIB_ARTIFACT_KIT_H
 #define TESTS_LIB_ARTIFACT_KIT_H
 
@@ -19,7 +20,7 @@
 #define AKIT_STEP      512 /* of the trailing read-back */
 #define AKIT_WHY       400
 #define AKIT_ISSUER    "http://files.example/<a>&b"
-#define AKIT_SCENARIOS 15
+#define AKIT_SCENARIOS 17
 
 /* One upload and what was told about it. */
 struct akit_life {
@@ -34,12 +35,18 @@ struct akit_life {
     uint64_t told_offset;
     bool told_refused, told_removed;
     char receipt[RECEIPT_BYTES_MAX]; /* "": none was told */
+    bool packaged;                   /* a deliverer builds its package */
+    bool purges;                     /* and takes its local bytes away */
+    char package_id[65];
+    char plan[BLAKE3_HEX_LEN + 1]; /* digest of the plan that was sealed; "": it was not told */
+    bool told_proven, told_purged;
 };
 
 struct akit {
     struct uploads *us;
     struct akit_life lives[AKIT_LIVES];
     uint64_t chance;
+    unsigned places;    /* that projects named so far */
     bool faults;        /* calls may fail: requests may end without a result */
     char lie[AKIT_WHY]; /* the first thing that was wrong; "" */
 };

@@ -36,7 +36,8 @@ static bool prefix_right(const struct model *m, const struct akit_life *l, uint6
     return length == 0 || (size >= (int64_t)length && memcmp(want, got, (size_t)length) == 0);
 }
 
-static bool check_receipt(const struct model *m, struct akit *k, struct akit_life *l)
+/* proven: the far side has it, so that there may be no bytes; never some of them. */
+static bool check_receipt(const struct model *m, struct akit *k, struct akit_life *l, bool proven)
 {
     char json[RECEIPT_BYTES_MAX + 1] = "";
     struct receipt r;
@@ -56,6 +57,9 @@ static bool check_receipt(const struct model *m, struct akit *k, struct akit_lif
         strcmp(r.object_id, l->info.id) != 0 || strcmp(r.issuer, AKIT_ISSUER) != 0) {
         return akit_lie(k, "a receipt says something else", l, json);
     }
+    if (proven && get_file(m, l, "uploads", "", NULL, 0) < 0) {
+        return true;
+    }
     if (!prefix_right(m, l, l->info.size) ||
         get_file(m, l, "uploads", "", NULL, 0) != (int64_t)l->info.size) {
         return akit_lie(k, "a receipt without its bytes", l, json);
@@ -70,8 +74,13 @@ bool akit_check_disk(const struct model *m, struct akit *k)
         if (!known(l)) {
             continue;
         }
-        if (!check_receipt(m, k, l)) {
+        bool proven = akit_proven(m, k, l);
+        if (k->lie[0] != '\0' || !check_receipt(m, k, l, proven) ||
+            !akit_check_package(m, k, l, proven)) {
             return false;
+        }
+        if (proven) {
+            continue;
         }
         /* The reason is durable before a byte of a wrong upload goes. */
         bool refused = l->lies && get_file(m, l, "uploads", ".gone", NULL, 0) > 0;
@@ -193,12 +202,17 @@ bool akit_check_start(struct akit *k)
         if (!known(l)) {
             continue;
         }
-        if (!no_temporary_names(model_in_use(), l)) {
+        if (l->packaged && !akit_package_folders(k)) {
+            return akit_lie(k, "the deliverer does not start", l, "");
+        }
+        if (!no_temporary_names(model_in_use(), l) || !akit_no_package_temps(model_in_use(), l)) {
             return akit_lie(k, "a temporary name stayed", l, "");
         }
-        if (!check_life(k, l)) {
+        /* Of one whose bytes go by a proof there are parts, which are nobody's answer. */
+        if (!akit_proven(model_in_use(), k, l) && !check_life(k, l)) {
             return false;
         }
+        akit_deliver(k, l);
     }
     return k->lie[0] == '\0';
 }
@@ -231,8 +245,14 @@ bool akit_finish(struct akit *k)
 {
     k->faults = false;
     for (unsigned i = 0; i < AKIT_LIVES; i++) {
-        if (known(&k->lives[i]) && !finish_life(k, &k->lives[i])) {
+        struct akit_life *l = &k->lives[i];
+        if (known(l) && !akit_proven(model_in_use(), k, l) && !finish_life(k, l)) {
             return false;
+        }
+        akit_deliver(k, l);
+        if (l->packaged && l->receipt[0] != '\0' &&
+            (l->purges ? !l->told_purged : l->plan[0] == '\0')) {
+            return akit_lie(k, "it cannot be delivered", l, "");
         }
     }
     return akit_check_disk(model_in_use(), k);
@@ -251,7 +271,8 @@ uint64_t akit_hash(const struct akit *k)
         const struct akit_life *l = &k->lives[i];
         h = kit_mix(h ^ l->told_offset ^ (uint64_t)l->told_id << 60 ^ (uint64_t)l->used << 61 ^
                     (uint64_t)l->told_refused << 62 ^ (uint64_t)l->told_removed << 63);
-        h = kit_mix(h ^ (l->receipt[0] != '\0'));
+        h = kit_mix(h ^ (l->receipt[0] != '\0') ^ (uint64_t)(l->plan[0] != '\0') << 1 ^
+                    (uint64_t)l->told_proven << 2 ^ (uint64_t)l->told_purged << 3);
     }
     return h;
 }
