@@ -84,7 +84,7 @@ def test_projects(door):
     assert shown["artifacts"] == {"sink": "directory", "directory": str(door.files), "credentials_file": None, "metadata": {},
                                   "identifier": "{{OBJECT_ID}}", "remote_name": "{{FILENAME}}", "packager": "identity",
                                   "retention": None, "require_checksum": True}, "made absolute by the program"
-    assert f"directory: {door.files}" in door.cli("project", "list")
+    assert f"directory: {str(door.files)[:24]}" in door.cli("project", "list"), "it may be cut there"
     assert f"artifacts                           directory: {door.files}\n" in door.cli("project", "show", "files")
     door.cli("project", "create", "plain")
     assert json.loads(door.cli("project", "show", "plain", "--json"))["artifacts"] is None
