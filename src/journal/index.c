@@ -59,7 +59,8 @@ struct index_view *index_view_now(struct index *ix)
     return v;
 }
 
-int index_publish(struct index *ix, const struct index_view_change *change, struct index_job *job)
+int index_publish(struct index *ix, const struct index_view_change *change, struct index_job *job,
+                  struct err *e)
 {
     struct index_job **end = &ix->jobs;
     struct index_view *old = NULL;
@@ -80,7 +81,7 @@ int index_publish(struct index *ix, const struct index_view_change *change, stru
     }
     pthread_mutex_unlock(&ix->lock);
     index_view_release(old);
-    return v != NULL ? 0 : ERR_NO_MEMORY;
+    return v != NULL ? 0 : err_set(e, ERR_NO_MEMORY, "no memory for the list of runs");
 }
 
 /* ---- opening and closing ---- */
@@ -217,13 +218,9 @@ void index_remove(struct index *ix, const struct index_key *key)
 
 int index_find(struct index *ix, const uint8_t fingerprint[16], index_visit_fn *fn, void *ctx)
 {
-    struct index_view *v;
+    struct index_view *v = index_view_now(ix);
     int result = index_table_find(ix->active, fingerprint, fn, ctx);
 
-    if (result != 0) {
-        return result;
-    }
-    v = index_view_now(ix);
     for (uint32_t i = v->table_count; i > 0 && result == 0; i--) {
         result = index_table_find(v->tables[i - 1], fingerprint, fn, ctx);
     }
@@ -250,7 +247,7 @@ int index_close_generation(struct index *ix, const struct index_summary *s, bool
         /* The next generation will hold about as many keys. */
         next = index_table_make(ix->seed, ix->active->key_count);
     }
-    if (job == NULL || (with_keys && next == NULL) || index_publish(ix, &change, job) != 0) {
+    if (job == NULL || (with_keys && next == NULL) || index_publish(ix, &change, job, e) != 0) {
         index_table_release(next);
         index_job_free(job);
         return err_set(e, ERR_NO_MEMORY, "no memory to close a generation");

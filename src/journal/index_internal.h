@@ -42,8 +42,8 @@ struct index {
 struct index_view *index_view_now(struct index *ix);
 /* Publishes the view with the change, and job (may be NULL) at the end of the queue with it.
  * ERR_NO_MEMORY: nothing has changed. */
-int index_publish(struct index *ix, const struct index_view_change *change,
-                  struct index_job *job) MUST_CHECK;
+int index_publish(struct index *ix, const struct index_view_change *change, struct index_job *job,
+                  struct err *e) MUST_CHECK;
 
 /* The background thread; arg is the index. */
 void *index_thread(void *arg);

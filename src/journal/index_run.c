@@ -258,19 +258,16 @@ static uint32_t index_lower_bound_even(const uint8_t *p, uint32_t n, const uint8
                                    INDEX_FENCE_BYTES, fingerprint);
 }
 
-/* Fence blocks are read one at a time, and the last is kept for the neighbour's sake. */
+/* Fence blocks are read one at a time, and the last is kept for the neighbour's sake. A search ends
+ * where one cannot be read. */
 static int index_search_fences(struct index_search *s, uint32_t fence_block, struct err *e)
 {
-    int result;
-
     if (s->fence_held && s->fence_block == fence_block) {
         return 0;
     }
-    s->fence_held = false;
-    result = index_run_read(s->run, s->run->block_count + fence_block, 1, s->fences, e);
     s->fence_block = fence_block;
-    s->fence_held = result == 0;
-    return result;
+    s->fence_held = true;
+    return index_run_read(s->run, s->run->block_count + fence_block, 1, s->fences, e);
 }
 
 /* *reaches: the first key of the block is not above the fingerprint. */

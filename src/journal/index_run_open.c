@@ -117,12 +117,33 @@ static int index_run_load_fences(struct index_run *run, const char *name, struct
     return 0;
 }
 
+/* Reads the filter through `blocks`, which has room for INDEX_LOAD_BLOCKS. */
+static int index_run_read_filter(struct index_run *run, uint8_t *blocks, struct err *e)
+{
+    uint32_t first = run->block_count + run->fence_blocks;
+
+    for (uint32_t at = 0; at < run->filter_blocks; at += INDEX_LOAD_BLOCKS) {
+        uint32_t n = run->filter_blocks - at;
+        int result;
+
+        n = n < INDEX_LOAD_BLOCKS ? n : INDEX_LOAD_BLOCKS;
+        result = index_run_read(run, first + at, n, blocks, e);
+        if (result != 0) {
+            return result;
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            memcpy(run->filter + ((size_t)at + i) * INDEX_FILTER_BYTES,
+                   blocks + (size_t)i * INDEX_BLOCK_BYTES, INDEX_FILTER_BYTES);
+        }
+    }
+    return 0;
+}
+
 /* Reads the filter, where there is memory for it. */
 static int index_run_load_filter(struct index_run *run, struct err *e)
 {
-    uint32_t first = run->block_count + run->fence_blocks;
-    int result = 0;
     uint8_t *blocks;
+    int result;
 
     if (run->filter == NULL) {
         return 0;
@@ -131,16 +152,7 @@ static int index_run_load_filter(struct index_run *run, struct err *e)
     if (blocks == NULL) {
         return err_set(e, ERR_NO_MEMORY, "no memory to read a filter");
     }
-    for (uint32_t at = 0; at < run->filter_blocks && result == 0; at += INDEX_LOAD_BLOCKS) {
-        uint32_t n = run->filter_blocks - at;
-
-        n = n < INDEX_LOAD_BLOCKS ? n : INDEX_LOAD_BLOCKS;
-        result = index_run_read(run, first + at, n, blocks, e);
-        for (uint32_t i = 0; i < n && result == 0; i++) {
-            memcpy(run->filter + ((size_t)at + i) * INDEX_FILTER_BYTES,
-                   blocks + (size_t)i * INDEX_BLOCK_BYTES, INDEX_FILTER_BYTES);
-        }
-    }
+    result = index_run_read_filter(run, blocks, e);
     free(blocks);
     return result;
 }

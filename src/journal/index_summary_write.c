@@ -172,38 +172,50 @@ static void index_reading_take(struct index_reading *r, const uint8_t *p, size_t
     index_reading_lines(r);
 }
 
-static int index_read_generation(struct index_reading *r, const struct index_options *o,
-                                 struct err *e)
+/* Takes the whole generation, piece by piece; a piece fits the buffer. */
+static int index_reading_all(struct index_reading *r, const struct index_options *o,
+                             uint8_t *buffer, struct err *e)
 {
-    struct index_summary *s = r->s;
-    uint8_t *buffer = malloc(INDEX_READ_BYTES);
+    const struct index_summary *s = r->s;
     uint64_t at = 0;
-    int result = 0;
 
-    if (buffer == NULL) {
-        return err_set(e, ERR_NO_MEMORY, "no memory to read a generation");
-    }
-    while (result == 0 && at < s->bytes) {
+    while (at < s->bytes) {
         uint64_t left = s->bytes - at;
         size_t want = left < INDEX_READ_BYTES ? (size_t)left : INDEX_READ_BYTES;
         int64_t got = o->read(o->ctx, s->generation, at, buffer, want, e);
 
         if (got < 0) {
-            result = (int)got;
-        } else if ((size_t)got != want) {
-            result = err_set_at(e, ERR_CORRUPT, at + (uint64_t)got,
-                                "generation %u: ends here, not after %llu bytes", s->generation,
-                                (unsigned long long)s->bytes);
-        } else {
-            index_reading_take(r, buffer, want, at);
-            at += want;
+            return (int)got;
         }
+        if ((size_t)got != want) {
+            return err_set_at(e, ERR_CORRUPT, at + (uint64_t)got,
+                              "generation %u: ends here, not after %llu bytes", s->generation,
+                              (unsigned long long)s->bytes);
+        }
+        index_reading_take(r, buffer, want, at);
+        at += want;
     }
+    return 0;
+}
+
+static int index_read_generation(struct index_reading *r, const struct index_options *o,
+                                 struct err *e)
+{
+    uint8_t *buffer = malloc(INDEX_READ_BYTES);
+    int result;
+
+    if (buffer == NULL) {
+        return err_set(e, ERR_NO_MEMORY, "no memory to read a generation");
+    }
+    result = index_reading_all(r, o, buffer, e);
     free(buffer);
-    if (result == 0 && r->filter != NULL && r->window.len > 0) {
+    if (result != 0) {
+        return result;
+    }
+    if (r->filter != NULL && r->window.len > 0) {
         index_reading_no_filter(r); /* its end is no line */
     }
-    return result;
+    return 0;
 }
 
 /* ---- the file ---- */

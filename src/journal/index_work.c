@@ -40,11 +40,8 @@ static bool index_do_run(struct index *ix, struct index_job *job)
     result = index_job_write_run(job, ix->dir, &ix->budget, &change.run_added, &whole, &e);
     if (result == 0) {
         change.table_dropped = whole ? job->table : NULL;
-        result = index_publish(ix, &change, NULL);
+        result = index_publish(ix, &change, NULL, &e);
         index_run_release(change.run_added);
-        if (result != 0) {
-            (void)err_set(&e, result, "no memory to use it");
-        }
     }
     if (result != 0) {
         index_job_run_failed(job, &e);
@@ -135,11 +132,8 @@ static void index_merge_go_on(struct index *ix)
         return;
     }
     if (result == 0) {
-        result = index_publish(ix, &(struct index_view_change){.run_added = run}, NULL);
+        result = index_publish(ix, &(struct index_view_change){.run_added = run}, NULL, &e);
         index_run_release(run);
-        if (result != 0) {
-            (void)err_set(&e, result, "no memory to use the merged run");
-        }
     }
     if (result != 0) {
         index_merge_failed(ix, index_merge_inputs(ix->merge), &e);

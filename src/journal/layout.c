@@ -147,6 +147,20 @@ static int generation_cmp(const void *a, const void *b)
     return uuid_cmp(&x->first_id, &y->first_id);
 }
 
+/* ERR_CORRUPT: two of them have events in common. */
+static int put_in_order(struct layout_generation *rows, uint32_t count, struct err *e)
+{
+    if (count > 1) {
+        qsort(rows, count, sizeof *rows, generation_cmp);
+    }
+    for (uint32_t i = 1; i < count; i++) {
+        if (uuid_cmp(&rows[i - 1].last_id, &rows[i].first_id) >= 0) {
+            return err_set(e, ERR_CORRUPT, "two pending generations overlap");
+        }
+    }
+    return 0;
+}
+
 int layout_list_pending(const struct layout *l, struct layout_generation **out, uint32_t *count,
                         struct err *e)
 {
@@ -157,13 +171,8 @@ int layout_list_pending(const struct layout *l, struct layout_generation **out, 
     } else if (r > 0) {
         r = ls.code;
     }
-    if (r == 0 && ls.count > 1) {
-        qsort(ls.rows, ls.count, sizeof *ls.rows, generation_cmp);
-        for (uint32_t i = 1; i < ls.count && r == 0; i++) {
-            if (uuid_cmp(&ls.rows[i - 1].last_id, &ls.rows[i].first_id) >= 0) {
-                r = err_set(e, ERR_CORRUPT, "two pending generations overlap");
-            }
-        }
+    if (r == 0) {
+        r = put_in_order(ls.rows, ls.count, e);
     }
     if (r != 0) {
         free(ls.rows);

@@ -142,11 +142,9 @@ static int take_segment(struct manifest *m, struct slice record, struct err *e)
                           "manifest.jsonl: the record at byte %" PRIu64 " needs a later version",
                           m->good_bytes);
     }
-    if (r == 0 && m->count > 0 && uuid_cmp(&m->segments[m->count - 1].last_id, &g.first_id) >= 0) {
-        r = ERR_CORRUPT;
-    }
-    if (r != 0) {
-        return err_set_at(e, r, m->good_bytes,
+    if (r != 0 ||
+        (m->count > 0 && uuid_cmp(&m->segments[m->count - 1].last_id, &g.first_id) >= 0)) {
+        return err_set_at(e, ERR_CORRUPT, m->good_bytes,
                           "manifest.jsonl: the record at byte %" PRIu64
                           " is no record, or does not follow",
                           m->good_bytes);

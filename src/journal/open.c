@@ -90,9 +90,9 @@ static int create(struct journal *j, struct err *e)
     if (fd < 0) {
         return err_os(e, fd, "create", "tail.ndjson");
     }
-    struct os_stat st;
+    struct os_stat st = {0};
     r = os_fstat(fd, &st);
-    if (r == 0 && (count > 0 || st.size > 0)) {
+    if (count > 0 || st.size > 0) {
         (void)os_close(fd);
         return err_set_at(e, ERR_CORRUPT, 0, "manifest.jsonl is missing but there are events");
     }

@@ -322,9 +322,7 @@ static int seek(struct journal_reader *r, const struct uuid *after, struct err *
     r->piece = SEEK_PIECE;
     code = seek_in_generation(r, after, generation_limit(r, r->held), &offset, e);
     r->piece = WINDOW;
-    if (code == 0) {
-        place(r, n, offset);
-    }
+    place(r, n, offset);
     return code;
 }
 

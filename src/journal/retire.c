@@ -216,7 +216,7 @@ static int read_retirements(struct journal *j, const struct generation *g,
                     "summary",
                     g->ordinal);
     }
-    return r < 0 ? r : 0;
+    return r;
 }
 
 int journal_load_retirements(struct journal *j, const struct generation *g,

@@ -139,6 +139,24 @@ int seal_file_check(const char *path, const uint8_t sha256[SHA256_LEN], struct e
     return r;
 }
 
+/* Data block i of the segment, read into a, beside the same bytes of the plain file, read into b. */
+static int compare_block(const struct segment *s, int fd, uint32_t i, struct bytes_reader *plain,
+                         char *a, char *b, struct err *e)
+{
+    const struct segment_block *block = &s->data[i];
+    int r = bad_write(segment_read_data(fd, s, i, a, e), e);
+    if (r != 0) {
+        return r;
+    }
+    int64_t n = bytes_read(plain, b, block->plain_bytes, block->plain_at, e);
+    if (n < 0) {
+        return (int)n;
+    }
+    return n == block->plain_bytes && memcmp(a, b, block->plain_bytes) == 0
+               ? 0
+               : err_set(e, ERR_IO, "a segment was read back with other bytes");
+}
+
 static int compare_data(const struct seal_job *job, int fd, const struct segment *s, char *a,
                         char *b, struct err *e)
 {
@@ -146,17 +164,8 @@ static int compare_data(const struct seal_job *job, int fd, const struct segment
     int r = 0;
     bytes_start(&plain, job->plain);
     for (uint32_t i = 0; i < s->data_count && r == 0; i++) {
-        const struct segment_block *block = &s->data[i];
-        r = bad_write(segment_read_data(fd, s, i, a, e), e);
-        if (r == 0 && atomic_load(job->stop)) {
-            r = err_set(e, ERR_NOT_READY, "the journal is being closed");
-        }
-        int64_t n = r == 0 ? bytes_read(&plain, b, block->plain_bytes, block->plain_at, e) : r;
-        if (n < 0) {
-            r = (int)n;
-        } else if (n != block->plain_bytes || memcmp(a, b, block->plain_bytes) != 0) {
-            r = err_set(e, ERR_IO, "a segment was read back with other bytes");
-        }
+        r = atomic_load(job->stop) ? err_set(e, ERR_NOT_READY, "the journal is being closed")
+                                   : compare_block(s, fd, i, &plain, a, b, e);
     }
     bytes_stop(&plain);
     return r;

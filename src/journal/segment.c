@@ -135,14 +135,15 @@ static int get_directory(int fd, struct segment *s, uint64_t at, uint32_t crc, s
                    crc32c(0, p + SEGMENT_SKIP_BYTES, (size_t)bytes) != crc)) {
         r = corrupt(at, "the directory does not have its checksum", e);
     }
-    for (uint32_t i = 0; i < count && r == 0; i++) {
-        get_entry(&s->data[i], p + SEGMENT_SKIP_BYTES + (size_t)i * SEGMENT_ENTRY_BYTES);
+    if (r == 0) {
+        for (uint32_t i = 0; i < count; i++) {
+            get_entry(&s->data[i], p + SEGMENT_SKIP_BYTES + (size_t)i * SEGMENT_ENTRY_BYTES);
+        }
+        bool add_up = plain_adds_up(s->data, s->data_count, true, s->plain_bytes) &&
+                      plain_adds_up(s->rows, s->rows_count, false, 0) && blocks_fill(s, at);
+        r = add_up ? 0 : corrupt(at, "the blocks do not add up", e);
     }
     free(p);
-    if (r == 0 && (!plain_adds_up(s->data, s->data_count, true, s->plain_bytes) ||
-                   !plain_adds_up(s->rows, s->rows_count, false, 0) || !blocks_fill(s, at))) {
-        r = corrupt(at, "the blocks do not add up", e);
-    }
     return r;
 }
 

@@ -255,8 +255,6 @@ int segment_writer_finish(struct segment_writer *w, const uint8_t head[SHA256_LE
         make_trailer(w, directory, crc, trailer);
         r = put_file(w, trailer, sizeof trailer, e);
     }
-    if (r == 0) {
-        sha256_end(&w->file, file_sha256);
-    }
+    sha256_end(&w->file, file_sha256);
     return r;
 }

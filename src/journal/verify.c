@@ -140,7 +140,7 @@ static int check_closed(struct verify *v, struct layout_generation *g, struct er
     struct uuid first = {{0}};
     bool any = false;
     int r = verify_open_closed(v, g, &file, e);
-    if (r != 0 || file == NULL) {
+    if (file == NULL) {
         return r;
     }
     layout_generation_path(&v->layout, g, path);
@@ -240,8 +240,23 @@ static int judge_tail(struct verify *v, struct scan *s, int result, struct err *
     return 0;
 }
 
+/* A rotation that was cut leaves the next tail and no tail. */
+static void judge_no_tail(struct verify *v)
+{
+    struct os_stat st;
+    if (os_stat(v->layout.spare, &st) == 0) {
+        verify_put_name(&v->report->remnants, "journal/tail.next");
+    } else {
+        verify_fail(v, VERIFY_TAIL, "journal/tail.ndjson", false, 0, "the tail is missing");
+    }
+}
+
 static int check_tail(struct verify *v, struct err *e)
 {
+    if (v->tail_fd < 0) {
+        judge_no_tail(v);
+        return 0;
+    }
     struct scan s;
     struct uuid first;
     bool any = false;
@@ -300,7 +315,7 @@ static int run(struct verify *v, struct err *e)
     if (r == 0 && v->report->ok) {
         r = verify_take_inventory(v, e);
     }
-    if (r == 0 && !committed && (v->closed_count > 0 || v->tail_size > 0)) {
+    if (!committed && (v->closed_count > 0 || v->tail_size > 0)) {
         /* Nothing is written before the manifest is: it was whole once. */
         verify_fail(v, VERIFY_MANIFEST, "journal/manifest.jsonl", true, 0,
                     "the first record has no end, but there are events");
@@ -326,15 +341,7 @@ static int run(struct verify *v, struct err *e)
     for (uint32_t i = 0; i < v->closed_count && r == 0 && v->report->ok; i++) {
         r = check_closed(v, &v->closed[i], e);
     }
-    if (r == 0 && v->report->ok && v->tail_fd < 0) {
-        struct os_stat st;
-        if (os_stat(v->layout.spare, &st) == 0) {
-            verify_put_name(&v->report->remnants,
-                            "journal/tail.next"); /* a rotation that was cut */
-        } else {
-            verify_fail(v, VERIFY_TAIL, "journal/tail.ndjson", false, 0, "the tail is missing");
-        }
-    } else if (r == 0 && v->report->ok) {
+    if (r == 0 && v->report->ok) {
         r = check_tail(v, e);
     }
     if (r == 0 && v->report->ok) {
@@ -373,8 +380,10 @@ int verify_journal_batches(const char *dir, verify_progress_fn *progress, void *
     if (r == 0) {
         r = run(&v, e);
     }
-    if (r == 0 && (report->orphans.failed || report->remnants.failed)) {
-        r = err_set(e, ERR_NO_MEMORY, "no memory for the names of what is left over");
+    if (r == 0) {
+        r = report->orphans.failed || report->remnants.failed
+                ? err_set(e, ERR_NO_MEMORY, "no memory for the names of what is left over")
+                : 0;
     }
     verify_forget_inventory(&v);
     verify_lifecycle_free(&v.lifecycle);

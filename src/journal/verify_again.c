@@ -9,8 +9,7 @@
 #include "journal/internal.h"
 #include "journal/verify_internal.h"
 
-#define KEYS_MAX (4u << 20)
-
+uint64_t verify_keys_max = VERIFY_KEYS_MAX;
 uint32_t verify_sources_max = VERIFY_SOURCES_MAX;
 
 /* ---- keys ---- */
@@ -21,7 +20,7 @@ int verify_add_key(struct verify *v, const struct scan_batch *b, struct err *e)
     journal_fingerprint(b->source, b->batch_id, k.b);
     uint32_t first =
         (uint32_t)k.b[0] << 24 | (uint32_t)k.b[1] << 16 | (uint32_t)k.b[2] << 8 | k.b[3];
-    if (first < v->key_low || first > v->key_high || v->key_count >= KEYS_MAX) {
+    if (first < v->key_low || first > v->key_high || v->key_count >= verify_keys_max) {
         return 0;
     }
     if (v->key_count == v->key_cap) {
@@ -90,7 +89,7 @@ static int walk_again(struct verify *v, bool keys, const struct bytes_file *file
         }
     }
     scan_stop(&s);
-    if (!keys && r == 0) {
+    if (!keys) {
         verify_check_lifecycle(v, name);
     }
     return r;
@@ -103,7 +102,7 @@ static int again(struct verify *v, bool keys, struct err *e)
     for (uint32_t i = 0; i < v->closed_count; i++) {
         struct bytes_file *file;
         int r = verify_open_closed(v, &v->closed[i], &file, e);
-        if (r != 0 || file == NULL) {
+        if (file == NULL) {
             return r;
         }
         r = walk_again(v, keys, file, v->closed[i].bytes, "journal", e);
@@ -118,12 +117,12 @@ static int again(struct verify *v, bool keys, struct err *e)
 int verify_all_keys(struct verify *v, struct err *e)
 {
     uint64_t batches = v->report->batches_checked;
-    if (batches <= KEYS_MAX) {
+    if (batches <= verify_keys_max) {
         check_keys(v);
         return 0;
     }
     /* Half full on average: fingerprints are uniform, so no range comes near the cap. */
-    uint64_t passes = batches / (KEYS_MAX / 2) + 1;
+    uint64_t passes = batches / (verify_keys_max / 2) + 1;
     for (uint64_t p = 0; p < passes && v->report->ok; p++) {
         v->key_count = 0;
         v->key_low = (uint32_t)((p << 32) / passes);
@@ -132,7 +131,7 @@ int verify_all_keys(struct verify *v, struct err *e)
         if (r != 0) {
             return r;
         }
-        ensure(v->key_count < KEYS_MAX);
+        ensure(v->key_count < verify_keys_max);
         check_keys(v);
     }
     return 0;

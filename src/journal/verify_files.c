@@ -59,7 +59,7 @@ static int look(struct verify *v, bool *same, struct err *e)
     if (fd < 0 && fd != -ENOENT) {
         return err_os(e, fd, "open", "tail.ndjson");
     }
-    v->tail_fd = fd < 0 ? -1 : fd;
+    v->tail_fd = fd;
     int r = fd >= 0 ? os_fstat(fd, &before) : 0;
     if (r < 0) {
         return err_os(e, r, "stat", "tail.ndjson");

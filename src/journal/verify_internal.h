@@ -29,7 +29,7 @@ struct verify {
     uint32_t closed_count;
     struct segment_walk *table; /* of the segment that is being walked; NULL: a plain file */
     const char *table_name;
-    int tail_fd; /* -1: none */
+    int tail_fd; /* negative: none */
     uint64_t tail_size;
     uint64_t tail_end;  /* end of proven data */
     enum origin origin; /* of what was walked */
@@ -63,6 +63,9 @@ int verify_note_orphan(void *ctx, const char *name);
 
 /* ---- verify_again.c ---- */
 
+/* Batch keys that are held at a time. Tests make it small. */
+#define VERIFY_KEYS_MAX (UINT64_C(4) << 20)
+extern uint64_t verify_keys_max;
 /* Notes the key of a batch, and a line's part in the story of its source (for scan_next). */
 int verify_add_key(struct verify *v, const struct scan_batch *b, struct err *e) MUST_CHECK;
 int verify_note_line(void *ctx, const struct line *l);

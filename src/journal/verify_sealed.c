@@ -19,15 +19,13 @@ static int find_again(struct verify *v, struct layout_generation *g, struct err 
 {
     struct manifest m;
     int r = manifest_read(&v->layout, &m, e);
-    for (uint32_t i = 0; i < m.count && r == 0; i++) {
+    for (uint32_t i = 0; i < m.count; i++) { /* none, when it cannot be read */
         if (uuid_cmp(&m.segments[i].first_id, &g->first_id) == 0 &&
             uuid_cmp(&m.segments[i].last_id, &g->last_id) == 0) {
             *g = m.segments[i];
         }
     }
-    if (r == 0) {
-        manifest_free(&m);
-    }
+    manifest_free(&m);
     return r;
 }
 
@@ -39,7 +37,7 @@ static int open_plain(struct verify *v, struct layout_generation *g, struct byte
     int r = bytes_file_open(path, 0, out, e);
     if (r == ERR_NOT_FOUND) {
         r = find_again(v, g, e);
-        if (r == 0 && !g->sealed) {
+        if (!g->sealed) { /* where the manifest cannot be read the report is not looked at */
             verify_fail(v, VERIFY_PENDING, path + strlen(v->layout.root) + 1, false, 0,
                         "a closed generation has gone");
         }
@@ -85,7 +83,7 @@ int verify_open_closed(struct verify *v, struct layout_generation *g, struct byt
 {
     *out = NULL;
     int r = g->sealed ? 0 : open_plain(v, g, out, e);
-    return r == 0 && *out == NULL && g->sealed ? open_sealed(v, g, out, e) : r;
+    return *out == NULL && g->sealed ? open_sealed(v, g, out, e) : r;
 }
 
 int verify_table_batch(struct verify *v, const struct scan_batch *b, struct err *e)

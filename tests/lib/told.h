@@ -25,8 +25,8 @@ struct told_op {
     void (*begin)(void *world);             /* the state before it, the same each time */
     int (*run)(void *world, struct err *e); /* 0 or negative; with the fault */
     void (*end)(void *world, int r);        /* the fault is gone: look, and free */
-    /* Parts of a failed call ("unlink /m/data/x", the SQL) that may fail and not be told; "" is
-     * every call. NULL ends it; all NULL: none may. */
+    /* Parts of a failed call ("unlink /m/data/x", the SQL) that may fail and not be told; with a ^
+     * it must begin with the rest; "" is every call. NULL ends it; all NULL: none may. */
     const char *may[12];
     /* It may begin anew by itself: then nobody need be told, but all calls of a whole run must come
      * behind the one that failed. */
