@@ -46,7 +46,7 @@ int verify_probe_live(struct verify *v, struct err *e)
     int r = os_flock(fd, LOCK_SH | LOCK_NB);
     (void)os_close(fd);
     v->report->live = r == -EWOULDBLOCK;
-    return 0;
+    return r == 0 || r == -EWOULDBLOCK ? 0 : err_os(e, r, "ask for", "lock");
 }
 
 /* The tail's descriptor and the list of closed generations, of one moment. *same: nothing moved
