@@ -166,14 +166,14 @@ static int mend(struct journal *j, int fd, bool only_decide, struct err *e)
     const struct damage_past past = {.last = j->frontier.empty ? NULL : &j->frontier.last_id,
                                      .origin = j->tail_found.origin,
                                      .closed = j->tail_found.closed};
-    bool damaged = true;
+    bool damaged = false;
     int r = damage_read(fd, bad, end, &bytes, e);
     if (r != 0) {
         return r;
     }
     struct slice region = slice_of(bytes, (size_t)(end - bad));
     r = damage_find(fd, bad, region, &past, &damaged, e);
-    if (r == 0 && damaged) {
+    if (damaged) {
         r = err_set_at(e, ERR_CORRUPT, bad, "tail.ndjson is damaged at byte %llu: %s",
                        (unsigned long long)bad, why);
     }
