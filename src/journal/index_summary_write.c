@@ -261,10 +261,11 @@ static int index_summary_put(const struct index_reading *r, const char *dir, str
     if (result == 0) {
         result = index_file_commit(&file, e);
     }
-    if (result == 0) {
-        (void)os_close(file.fd); /* it is synced: a failing close loses nothing */
+    if (result != 0) {
+        return result;
     }
-    return result;
+    (void)os_close(file.fd); /* it is synced: a failing close loses nothing */
+    return 0;
 }
 
 int index_summary_write(const char *dir, struct index_summary *s, const struct index_options *o,

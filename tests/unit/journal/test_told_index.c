@@ -413,7 +413,8 @@ static struct index *open_all(bool background, bool known[GENERATIONS], struct e
     return index_open(dir, closed, GENERATIONS, known, &o, e);
 }
 
-/* A merge that fails is given up, and its inputs stay: at the next start all is known. */
+/* A merge that fails is given up, told and counted, and its inputs stay: at the next start all is
+ * known. */
 static void test_merge_fails(void **state)
 {
     bool known[GENERATIONS];
@@ -422,12 +423,17 @@ static void test_merge_fails(void **state)
     (void)state;
     world.disk = inputs_disk;
     for (uint64_t at = 0; at <= calls; at++) {
+        uint64_t before = metric_get(METRIC_INDEX_FAILURES);
+        char struck[160];
         begin(&world);
         faults_install(NULL);
         faults_arm(at, EIO, false, FAULT_ERROR);
         struct index *ix = open_all(false, known, &e);
         calls = at == 0 ? faults_count() : calls;
+        faults_struck(struck, sizeof struck);
         faults_uninstall();
+        assert_true(at == 0 || ix == NULL || strncmp(struck, "close", 5) == 0 ||
+                    metric_get(METRIC_INDEX_FAILURES) > before);
         if (ix != NULL) {
             index_close(ix);
         }

@@ -6,6 +6,11 @@
 #include <stdatomic.h>
 
 #include "journal/chain.h"
+#include "journal/index_format.h"
+#include "journal/manifest.h"
+#include "journal/scan.h"
+#include "journal/segment_format.h"
+#include "journal/segment_write.h"
 
 static struct verify_report run(struct fx *f, int code)
 {
@@ -386,6 +391,100 @@ static void test_beside_a_server(void **state)
     (void)state;
 }
 
+/* ---- a batch table that goes on ---- */
+
+/* One more row behind those of the generation's batches, as segment.c itself would read it. */
+static void add_row(struct segment_writer *w, const struct scan *s)
+{
+    uint8_t row[SEGMENT_ROW_FIXED] = {0};
+    struct uuid next = s->last_id;
+    next.byte[15]++;
+    index_put_u32(row + SEGMENT_ROW_OFFSET_AT, (uint32_t)s->offset);
+    index_put_u32(row + SEGMENT_ROW_BYTES_AT, 10);
+    index_put_u32(row + SEGMENT_ROW_EVENTS_AT, 1);
+    index_put_u16(row + SEGMENT_ROW_SOURCE_AT, 3);
+    index_put_u16(row + SEGMENT_ROW_BATCH_ID_AT, 3);
+    memcpy(row + SEGMENT_ROW_FIRST_ID_AT, next.byte, 16);
+    memcpy(row + SEGMENT_ROW_LAST_ID_AT, next.byte, 16);
+    buf_put(&w->rows, row, sizeof row);
+    buf_put_slice(&w->rows, SLICE("\"s\""));
+    buf_put_slice(&w->rows, SLICE("\"b\""));
+}
+
+/* The generation's segment as the sealer would write it, with that row. */
+static void forge(struct fx *f, const char *plain, const char *path, struct layout_generation *g)
+{
+    struct segment_writer w;
+    struct scan s;
+    struct scan_batch b;
+    int in = os_open(plain, O_RDONLY, 0);
+    int out = os_open(path, O_RDWR | O_CREAT, 0600);
+    assert_true(in >= 0 && out >= 0);
+    assert_int_equal(segment_writer_start(&w, out, &f->e), 0);
+    scan_start(&s, in, g->bytes, NULL, chain_genesis);
+    while (scan_next(&s, &b, NULL, NULL, &f->e) == 1) {
+        struct segment_batch row = {.offset = b.offset,
+                                    .bytes = b.bytes,
+                                    .events = b.events,
+                                    .source = b.source,
+                                    .batch_id = b.batch_id,
+                                    .first_id = b.first_id,
+                                    .last_id = b.last_id};
+        memcpy(row.digest, b.digest, SHA256_LEN);
+        assert_int_equal(segment_writer_add(&w, &row, scan_batch_lines(&s, &b), &f->e), 0);
+    }
+    assert_int_equal(s.offset, g->bytes);
+    add_row(&w, &s);
+    g->sealed = true;
+    g->events = s.events;
+    memcpy(g->head, s.head, SHA256_LEN);
+    assert_int_equal(segment_writer_finish(&w, s.head, g->sha256, &f->e), 0);
+    scan_stop(&s);
+    segment_writer_stop(&w);
+    assert_int_equal(os_close(in), 0);
+    assert_int_equal(os_close(out), 0);
+}
+
+static void test_table_goes_on(void **state)
+{
+    struct fx f;
+    struct layout_generation *rows;
+    struct manifest m;
+    struct verify_report report;
+    char plain[LAYOUT_PATH_MAX];
+    char path[LAYOUT_PATH_MAX];
+    char forged[LAYOUT_PATH_MAX + 16];
+    uint32_t count;
+    bool uncertain;
+    (void)state;
+    fx_start(&f, false);
+    fx_open(&f);
+    for (uint32_t n = 1; n <= 4; n++) {
+        fx_put(&f, n, 1, 20000);
+    }
+    fx_close(&f);
+    assert_int_equal(layout_list_pending(&f.layout, &rows, &count, &f.e), 0);
+    assert_int_equal(count, 1);
+    layout_generation_path(&f.layout, &rows[0], plain);
+    (void)snprintf(forged, sizeof forged, "%s/forged", f.layout.segments);
+    forge(&f, plain, forged, &rows[0]);
+    layout_generation_path(&f.layout, &rows[0], path);
+    assert_int_equal(os_rename(forged, path), 0);
+    assert_int_equal(manifest_read(&f.layout, &m, &f.e), 0);
+    int r = manifest_add_segment(&f.layout, &rows[0], "2026-01-01T00:00:00.000Z", &m.good_bytes,
+                                 &uncertain, &f.e);
+    assert_int_equal(r, 0);
+    manifest_free(&m);
+    assert_int_equal(os_unlink(plain), 0);
+    free(rows);
+    assert_int_equal(verify_journal(f.dir, NULL, NULL, &report, &f.e), 0);
+    assert_false(report.ok);
+    assert_int_equal(report.fault, VERIFY_SEGMENT);
+    assert_non_null(strstr(report.fault_text, "does not end with its last batch"));
+    verify_report_free(&report);
+    fx_end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -398,6 +497,7 @@ int main(void)
         cmocka_unit_test(test_remnants_and_orphans),
         cmocka_unit_test(test_failing_reads),
         cmocka_unit_test(test_beside_a_server),
+        cmocka_unit_test(test_table_goes_on),
     };
     return cmocka_run_group_tests_name("verify", tests, NULL, NULL);
 }
