@@ -139,7 +139,7 @@ int seal_file_check(const char *path, const uint8_t sha256[SHA256_LEN], struct e
     return r;
 }
 
-/* Data block i of the segment, read into a, beside the same bytes of the plain file, read into b. */
+/* Data block i of the segment, read into a, and the same bytes of the plain file, read into b. */
 static int compare_block(const struct segment *s, int fd, uint32_t i, struct bytes_reader *plain,
                          char *a, char *b, struct err *e)
 {

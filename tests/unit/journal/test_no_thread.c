@@ -1,6 +1,6 @@
 /* test_no_thread: a thread that cannot be made. Opening fails and says so, and the next one is as
- * if nothing had happened; sealing is refused and can be asked for again. And what is answered while
- * the thread that makes the index has not come to run.
+ * if nothing had happened; sealing is refused and can be asked for again. And what is answered
+ * while the thread that makes the index has not come to run.
  *
  * pthread_create and pthread_join are replaced in this program; a sanitizer has its own: under them
  * it is skipped. */
