@@ -282,6 +282,31 @@ static void test_segment_damaged(void **state)
     fx_end(&f);
 }
 
+/* What a cut seal left and cannot be removed. */
+static void test_left_by_a_seal(void **state)
+{
+    struct fx f;
+    struct layout_generation *rows;
+    uint32_t count;
+    char first[UUID_TEXT_LEN];
+    char last[UUID_TEXT_LEN];
+    char path[LAYOUT_PATH_MAX + 80];
+    (void)state;
+    start(&f, 3);
+    assert_int_equal(layout_list_pending(&f.layout, &rows, &count, &f.e), 0);
+    uuid_text(first, &rows[0].first_id);
+    uuid_text(last, &rows[0].last_id);
+    free(rows);
+    (void)snprintf(path, sizeof path, "%s/%.36s_%.36s.tmp", f.layout.segments, first, last);
+    fx_spill(path, "a part", 6);
+    open_failing(&f, OS_CALL_unlink, "/segments/", 1, EIO);
+    assert_true(fx_exists(path));
+    fx_open(&f);
+    assert_false(fx_exists(path));
+    fx_close(&f);
+    fx_end(&f);
+}
+
 /* ---- beside readers ---- */
 
 static pthread_t test_thread;
@@ -398,7 +423,8 @@ int main(void)
         cmocka_unit_test(test_future_manifest),   cmocka_unit_test(test_first_record),
         cmocka_unit_test(test_reindex),           cmocka_unit_test(test_segment_unopened),
         cmocka_unit_test(test_generation_unread), cmocka_unit_test(test_segment_damaged),
-        cmocka_unit_test(test_beside_tail),       cmocka_unit_test(test_beside_remnants),
+        cmocka_unit_test(test_left_by_a_seal),    cmocka_unit_test(test_beside_tail),
+        cmocka_unit_test(test_beside_remnants),
     };
     return cmocka_run_group_tests_name("open_faults", tests, NULL, NULL);
 }
