@@ -342,7 +342,11 @@ static int see_upload(struct artifact_run *a, const char *name)
         if (r == 0) {
             r = receipt_there(a, id);
         }
-        if (r == 0 && part_there(a, id, tails[i], &st) == 1) {
+        if (r != 0) {
+            return r < 0 ? r : 0;
+        }
+        r = part_there(a, id, tails[i], &st);
+        if (r == 1) {
             artifact_remnant(a, "uploads", name);
         }
         return r < 0 ? r : 0;

@@ -48,12 +48,12 @@ struct world {
 
 /* ---- making it ---- */
 
-static void path_of(const struct world *w, const char *name, char path[PATH_BYTES])
+static inline void path_of(const struct world *w, const char *name, char path[PATH_BYTES])
 {
     (void)snprintf(path, PATH_BYTES, "%s/%s", w->dir, name);
 }
 
-static void write_file(const struct world *w, const char *name, const void *bytes, size_t n)
+static inline void write_file(const struct world *w, const char *name, const void *bytes, size_t n)
 {
     char path[PATH_BYTES];
     path_of(w, name, path);
@@ -63,7 +63,7 @@ static void write_file(const struct world *w, const char *name, const void *byte
     assert_int_equal(close(fd), 0);
 }
 
-static char *read_file(const struct world *w, const char *name, size_t *n)
+static inline char *read_file(const struct world *w, const char *name, size_t *n)
 {
     char path[PATH_BYTES];
     struct stat st;
@@ -79,14 +79,14 @@ static char *read_file(const struct world *w, const char *name, size_t *n)
     return bytes;
 }
 
-static void fill(unsigned char *bytes, size_t n, unsigned char seed)
+static inline void fill(unsigned char *bytes, size_t n, unsigned char seed)
 {
     for (size_t i = 0; i < n; i++) {
         bytes[i] = (unsigned char)(i * 7 + i / 251 + seed);
     }
 }
 
-static void digests_of(const void *bytes, size_t n, struct delivery_digests *out)
+static inline void digests_of(const void *bytes, size_t n, struct delivery_digests *out)
 {
     struct blake3 b;
     struct md5 m;
@@ -108,8 +108,9 @@ static void digests_of(const void *bytes, size_t n, struct delivery_digests *out
 }
 
 /* An upload of n bytes of which `written` come, accepted when that is all of them. */
-static void make_upload(struct uploads *us, size_t n, size_t written, unsigned char seed,
-                        const char *checksum, char id[UPLOAD_ID_LEN + 1], struct receipt *receipt)
+static inline void make_upload(struct uploads *us, size_t n, size_t written, unsigned char seed,
+                               const char *checksum, char id[UPLOAD_ID_LEN + 1],
+                               struct receipt *receipt)
 {
     static struct upload_info info;
     struct delivery_digests d;
@@ -139,7 +140,8 @@ static void make_upload(struct uploads *us, size_t n, size_t written, unsigned c
     free(bytes);
 }
 
-static void artifact_of(const struct receipt *r, unsigned char seed, struct delivery_artifact *out)
+static inline void artifact_of(const struct receipt *r, unsigned char seed,
+                               struct delivery_artifact *out)
 {
     memset(out, 0, sizeof *out);
     memcpy(out->object_id, r->object_id, sizeof out->object_id);
@@ -151,7 +153,8 @@ static void artifact_of(const struct receipt *r, unsigned char seed, struct deli
 }
 
 /* Both sidecars, and the package sealed, sent and verified in the index. */
-static void deliver(struct world *w, struct delivery_index *ix, const struct delivery_artifact *a)
+static inline void deliver(struct world *w, struct delivery_index *ix,
+                           const struct delivery_artifact *a)
 {
     static struct delivery_plan plan;
     static const struct artifact_sink to = {.sink = "directory", .directory = "/srv/files"};
@@ -184,7 +187,7 @@ static void deliver(struct world *w, struct delivery_index *ix, const struct del
     assert_int_equal(delivery_index_verified(ix, &plan, 1003, &e), 0);
 }
 
-static void add(struct delivery_index *ix, const struct delivery_artifact *a)
+static inline void add(struct delivery_index *ix, const struct delivery_artifact *a)
 {
     struct err e = {0};
     assert_int_equal(delivery_index_begin(ix, &e), 0);
@@ -192,7 +195,7 @@ static void add(struct delivery_index *ix, const struct delivery_artifact *a)
     assert_int_equal(delivery_index_commit(ix, &e), 0);
 }
 
-static void make_world(struct world *w)
+static inline void make_world(struct world *w)
 {
     static struct receipt receipt_a, receipt_b, unused;
     static struct delivery_artifact artifact;
@@ -227,7 +230,7 @@ static void make_world(struct world *w)
     delivery_index_close(ix);
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *where)
+static inline int remove_one(const char *path, const struct stat *st, int type, struct FTW *where)
 {
     (void)st;
     (void)type;
@@ -235,12 +238,12 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
     return remove(path);
 }
 
-static void free_world(struct world *w)
+static inline void free_world(struct world *w)
 {
     assert_int_equal(nftw(w->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
 }
 
-static int setup(void **state)
+static inline int setup(void **state)
 {
     struct world *w = malloc(sizeof *w);
     assert_non_null(w);
@@ -249,7 +252,7 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
+static inline int teardown(void **state)
 {
     free_world(*state);
     free(*state);
@@ -258,26 +261,26 @@ static int teardown(void **state)
 
 /* ---- looking ---- */
 
-static void add_line(char *to, size_t size, const char *text)
+static inline void add_line(char *to, size_t size, const char *text)
 {
     size_t n = strlen(to);
     (void)snprintf(to + n, size - n, "%s%s", n > 0 ? "\n" : "", text);
 }
 
-static void on_found(void *ctx, const char *text)
+static inline void on_found(void *ctx, const char *text)
 {
     struct world *w = ctx;
     add_line(w->told, sizeof w->told, text);
 }
 
-static void on_remnant(void *ctx, const char *name)
+static inline void on_remnant(void *ctx, const char *name)
 {
     struct world *w = ctx;
     w->remnant_lines++;
     add_line(w->remnants, sizeof w->remnants, name);
 }
 
-static void on_progress(void *ctx, uint64_t done, uint64_t total)
+static inline void on_progress(void *ctx, uint64_t done, uint64_t total)
 {
     struct world *w = ctx;
     assert_true(done >= w->progress_done);
@@ -285,7 +288,7 @@ static void on_progress(void *ctx, uint64_t done, uint64_t total)
     w->progress_total = total;
 }
 
-static int verify(struct world *w)
+static inline int verify(struct world *w)
 {
     const struct artifact_verify_hooks hooks = {on_found, on_remnant, on_progress, w};
     w->told[0] = w->remnants[0] = '\0';
@@ -295,7 +298,7 @@ static int verify(struct world *w)
 }
 
 /* "%A" stands for the id of a, %B, %P, %G; %K for the package, %L for that of b. */
-static void put_names(const struct world *w, const char *from, char *to, size_t size)
+static inline void put_names(const struct world *w, const char *from, char *to, size_t size)
 {
     size_t n = 0;
     for (; *from != '\0'; from++) {
@@ -336,7 +339,7 @@ static void put_names(const struct world *w, const char *from, char *to, size_t 
 }
 
 /* '*' at the end of a line stands for anything. */
-static void same_lines(const struct world *w, const char *have, const char *want)
+static inline void same_lines(const struct world *w, const char *have, const char *want)
 {
     char names[4096];
     put_names(w, want, names, sizeof names);
@@ -354,7 +357,7 @@ static void same_lines(const struct world *w, const char *have, const char *want
     }
 }
 
-static void expect(struct world *w, const char *told, const char *remnants)
+static inline void expect(struct world *w, const char *told, const char *remnants)
 {
     if (verify(w) != 0) {
         fail_msg("%s", w->e.text);
@@ -365,7 +368,7 @@ static void expect(struct world *w, const char *told, const char *remnants)
 
 /* ---- damaging ---- */
 
-static void flip(const struct world *w, const char *name, size_t at)
+static inline void flip(const struct world *w, const char *name, size_t at)
 {
     char named[512];
     size_t n;
@@ -377,7 +380,7 @@ static void flip(const struct world *w, const char *name, size_t at)
     free(bytes);
 }
 
-static void cut(const struct world *w, const char *name, off_t size)
+static inline void cut(const struct world *w, const char *name, off_t size)
 {
     char named[512];
     char path[PATH_BYTES];
@@ -386,7 +389,7 @@ static void cut(const struct world *w, const char *name, off_t size)
     assert_int_equal(truncate(path, size), 0);
 }
 
-static void drop(const struct world *w, const char *name)
+static inline void drop(const struct world *w, const char *name)
 {
     char named[512];
     char path[PATH_BYTES];
@@ -395,14 +398,14 @@ static void drop(const struct world *w, const char *name)
     assert_int_equal(unlink(path), 0);
 }
 
-static void put(const struct world *w, const char *name, const char *text)
+static inline void put(const struct world *w, const char *name, const char *text)
 {
     char named[512];
     put_names(w, name, named, sizeof named);
     write_file(w, named, text, strlen(text));
 }
 
-static void move(const struct world *w, const char *from, const char *to)
+static inline void move(const struct world *w, const char *from, const char *to)
 {
     char named[512];
     char old[PATH_BYTES];
@@ -415,7 +418,7 @@ static void move(const struct world *w, const char *from, const char *to)
 }
 
 /* Replaces the one `from` in a file; both have the same length. */
-static void edit(const struct world *w, const char *name, const char *from, const char *to)
+static inline void edit(const struct world *w, const char *name, const char *from, const char *to)
 {
     char named[512];
     size_t n;
@@ -429,7 +432,7 @@ static void edit(const struct world *w, const char *name, const char *from, cons
     free(bytes);
 }
 
-static void sql(const struct world *w, const char *text)
+static inline void sql(const struct world *w, const char *text)
 {
     struct sqlite3 *db;
     char path[PATH_BYTES];
