@@ -3,6 +3,7 @@
  * error, or tells of what it could not read; it never says less without a word. */
 #include "tests/unit/store/artifact_verify_kit.h"
 
+#include "tests/lib/faults.h"
 #include "tests/lib/told.h"
 
 static struct world world;
@@ -60,6 +61,10 @@ static void test_leavings(void **state)
     put(&world, "uploads/%K.state", "x");
     put(&world, "packages/%L.manifest.jsonl", "x");
     put(&world, "receipts/.receipt-%A", "x");
+    put(&world, "uploads/0123456789abcdef0123456789abcdef", "x"); /* no .info */
+    put(&world, "uploads/1123456789abcdef0123456789abcdef.info", "x");
+    put(&world, "uploads/2123456789abcdef0123456789abcdef.info", "x");
+    put(&world, "uploads/2123456789abcdef0123456789abcdef.state", "x");
     drop(&world, "uploads/%P.info");
     look();
     told_sweep(&op, &world);
@@ -79,12 +84,119 @@ static void test_bytes_are_gone(void **state)
     free_world(&world);
 }
 
+/* Nobody knows of them: all that could is looked at again. */
+static void test_bytes_are_lost(void **state)
+{
+    /* A receipt that may still be there counts as one. */
+    const struct told_op op = {"verify lost bytes", nothing, run, end, {QUIET}, true, 1, 0};
+    (void)state;
+    make_world(&world);
+    drop(&world, DELIVERY_FILE);
+    drop(&world, "uploads/%B");
+    look();
+    assert_non_null(strstr(usual, "never verified at a destination"));
+    told_sweep(&op, &world);
+    free_world(&world);
+}
+
+/* ---- what only its moment shows ---- */
+
+static struct os_table table;
+static const struct os_table *below;
+static bool taken, asked;
+static int stat_result;
+
+/* Its deliverer takes the bytes away while they are read. */
+static int drop_and_take(int fd)
+{
+    char path[PATH_BYTES];
+    struct stat dropped, kept;
+    (void)snprintf(path, sizeof path, "%s/uploads/%s", world.dir, world.a);
+    assert_int_equal(fstat(fd, &dropped), 0);
+    if (stat(path, &kept) == 0 && dropped.st_ino == kept.st_ino) {
+        assert_int_equal(truncate(path, 5), 0);
+        assert_int_equal(unlink(path), 0);
+        taken = true;
+    }
+    return below->drop_cache(fd);
+}
+
+static int stat_taken(const char *path, struct os_stat *st)
+{
+    if (!taken || asked || strstr(path, "/uploads/") == NULL) {
+        return below->stat(path, st);
+    }
+    asked = true;
+    return stat_result < 0 ? stat_result : below->stat(path, st);
+}
+
+static int verify_while_taken(int result)
+{
+    taken = asked = false;
+    stat_result = result;
+    below = os_current();
+    table = *below;
+    table.drop_cache = drop_and_take;
+    table.stat = stat_taken;
+    os_install(&table);
+    int r = verify(&world);
+    os_install(below);
+    assert_true(taken && asked);
+    return r;
+}
+
+static void test_bytes_go_meanwhile(void **state)
+{
+    (void)state;
+    make_world(&world);
+    assert_int_equal(verify_while_taken(0), 0);
+    assert_string_equal(world.told, "");
+    assert_int_equal(world.result.violations, 0);
+    free_world(&world);
+    /* And it cannot be asked whether they have gone. */
+    make_world(&world);
+    assert_int_equal(verify_while_taken(-EIO), ERR_IO);
+    free_world(&world);
+}
+
+static void test_beside_no_database(void **state)
+{
+    (void)state;
+    make_world(&world);
+    drop(&world, DELIVERY_FILE);
+    put(&world, DELIVERY_FILE "-wal", "x");
+    faults_install(NULL);
+    faults_count_only(OS_CALL_stat, DELIVERY_FILE "-wal");
+    faults_arm(1, EIO, false, FAULT_ERROR);
+    assert_int_equal(verify(&world), ERR_IO);
+    faults_uninstall();
+    assert_int_equal(verify(&world), 0);
+    assert_non_null(strstr(world.remnants, DELIVERY_FILE "-wal"));
+    free_world(&world);
+}
+
+/* Told once, by who reads the sidecars; the database's row is not blamed for it. */
+static void test_a_plan_without_end(void **state)
+{
+    static char text[DELIVERY_TEXT_MAX + 2];
+    (void)state;
+    make_world(&world);
+    memset(text, 'x', DELIVERY_TEXT_MAX + 1);
+    put(&world, "packages/%K.plan.json", text);
+    expect(&world, "package %K: its plan: *", "");
+    free_world(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_whole),
         cmocka_unit_test(test_leavings),
         cmocka_unit_test(test_bytes_are_gone),
+        cmocka_unit_test(test_bytes_are_lost),
+        cmocka_unit_test(test_bytes_go_meanwhile),
+        cmocka_unit_test(test_beside_no_database),
+        cmocka_unit_test(test_a_plan_without_end),
     };
     log_set_level(LOG_ERROR + 1);
     return cmocka_run_group_tests_name("artifact_verify_told", tests, NULL, NULL);

@@ -366,11 +366,14 @@ static void test_a_large_upload_is_synced_on_its_way(void **state)
     }
     assert_int_equal(atomic_load(&u->synced), UPLOAD_SYNC_BYTES);
     upload_close(u);
-    assert_int_equal(kit_offset(info.id), UPLOAD_SYNC_BYTES);
-    assert_int_equal(kit_length(kit_path("uploads", info.id, "")), UPLOAD_SYNC_BYTES);
     struct stat st;
     assert_int_equal(stat(kit_path("uploads", info.id, ""), &st), 0);
-    /* What was reserved ahead went back. */
+    /* What was reserved ahead goes back at once, and its length is that of the bytes. */
+    assert_int_equal(st.st_size, size - 1000);
+    assert_true(st.st_blocks * 512 <= st.st_size + (1 << 20));
+    assert_int_equal(kit_offset(info.id), UPLOAD_SYNC_BYTES);
+    assert_int_equal(kit_length(kit_path("uploads", info.id, "")), UPLOAD_SYNC_BYTES);
+    assert_int_equal(stat(kit_path("uploads", info.id, ""), &st), 0);
     assert_true(st.st_blocks * 512 <= (int64_t)UPLOAD_SYNC_BYTES + (1 << 20));
     /* The rest in odd pieces. */
     u = kit_open(info.id);

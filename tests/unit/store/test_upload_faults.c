@@ -226,6 +226,7 @@ static void test_no_way_back_is_gone(void **state)
     mend();
     assert_int_equal(upload_sync(u, &kit_err), ERR_GONE);
     assert_int_equal(upload_write(u, bytes, 1, NULL, &kit_err), ERR_GONE);
+    assert_non_null(strstr(kit_err.text, "the disk failed")); /* the reason */
     upload_close(u);
     /* ID.gone is not there: the store knows it by itself, as long as it lives. */
     assert_int_equal(kit_length(kit_path("uploads", info.id, ".gone")), -1);
@@ -292,6 +293,43 @@ static void test_write_back(void **state)
     free(large);
 }
 
+static unsigned write_back_calls, write_back_fails;
+static int write_back_error;
+
+static int one_write_back(int fd, uint64_t offset, uint64_t n, bool wait)
+{
+    (void)fd;
+    (void)offset;
+    (void)n;
+    (void)wait;
+    return ++write_back_calls == write_back_fails ? write_back_error : 0;
+}
+
+/* Asked once, and what comes of the pieces behind it does not make up for it. */
+static void test_one_write_back(void **state)
+{
+    (void)state;
+    size_t size = 10 * UPLOAD_PIECE_BYTES;
+    unsigned char *large = malloc(size);
+    struct upload_info info;
+    assert_non_null(large);
+    kit_fill(large, size, 4);
+    kit_create(&info, large, size);
+    struct upload *u = kit_open(info.id);
+    table_copy();
+    table.write_back = one_write_back;
+    table.reserve = no_reserve;
+    write_back_calls = 0;
+    write_back_fails = 9; /* the ninth piece, with which the first is awaited */
+    write_back_error = -EIO;
+    os_install(&table);
+    assert_int_equal(upload_write(u, large, size, NULL, &kit_err), ERR_IO);
+    os_install(before);
+    assert_int_equal(kit_length(kit_path("uploads", info.id, "")), 0);
+    upload_close(u);
+    free(large);
+}
+
 static void test_write_back_before_a_receipt(void **state)
 {
     (void)state;
@@ -311,6 +349,30 @@ static void test_write_back_before_a_receipt(void **state)
     assert_int_equal(kit_offset(info.id), 0);
     assert_int_equal(kit_length(kit_path("receipts", ".receipt-", info.id)), -1);
     assert_int_equal(kit_finish(info.id, bytes, &receipt), 0);
+}
+
+/* An error is reported once: to begin or to await the writing of any of the three files. */
+static void test_each_write_back_before_a_receipt(void **state)
+{
+    (void)state;
+    struct receipt receipt;
+    int r = -1;
+    write_back_error = -ENOSPC;
+    for (write_back_fails = 1; r != 0 && write_back_fails < 9; write_back_fails++) {
+        struct upload_info info;
+        kit_create(&info, bytes, 1000);
+        struct upload *u = kit_open(info.id);
+        assert_int_equal(upload_write(u, bytes, 1000, NULL, &kit_err), 0);
+        write_back_calls = 0;
+        table_copy();
+        table.write_back = one_write_back;
+        os_install(&table);
+        r = upload_accept(u, &receipt, NULL, &kit_err);
+        os_install(before);
+        assert_int_equal(r, write_back_fails <= 6 ? ERR_NO_SPACE : 0);
+        upload_close(u);
+    }
+    assert_int_equal(write_back_calls, 6);
 }
 
 /* ---- acceptance ---- */
@@ -334,11 +396,12 @@ static void test_an_acceptance_that_fails(void **state)
         {OS_CALL_pread, "uploads", EIO, ERR_IO},
     };
     struct receipt receipt;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t n = 0; n < 2 * sizeof cases / sizeof *cases; n++) {
+        size_t i = n / 2;
         struct upload_info info;
         struct upload *u = begin(&info, 5000);
         assert_int_equal(upload_write(u, bytes + 5000, SIZE - 5000, NULL, &kit_err), 0);
-        break_call(cases[i].call, cases[i].path, 1, cases[i].error, false);
+        break_call(cases[i].call, cases[i].path, 1, cases[i].error, n % 2 == 1);
         assert_int_equal(upload_accept(u, &receipt, NULL, &kit_err), cases[i].code);
         mend();
         assert_int_equal(atomic_load(&u->synced), 5000); /* there is something left to send */
@@ -470,7 +533,9 @@ int main(void)
         T(test_no_space_for_the_way_back_is_not_gone),
         T(test_no_way_back_is_gone),
         T(test_write_back),
+        T(test_one_write_back),
         T(test_write_back_before_a_receipt),
+        T(test_each_write_back_before_a_receipt),
         T(test_an_acceptance_that_fails),
         T(test_a_doubtful_receipt),
         T(test_the_second_is_that_of_the_rename),

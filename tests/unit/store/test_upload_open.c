@@ -1,5 +1,6 @@
 /* What an open finds: other programs' files, states that are torn, lost or another library's, files
  * that are longer, shorter or complete; and everything that is no .info and no receipt. */
+#include "tests/lib/faults.h"
 #include "upload_kit.h"
 
 #define SIZE 20000u
@@ -222,14 +223,11 @@ static void test_a_lost_state_costs_a_re_read(void **state)
 }
 
 /* A save of another library's: its offset holds, its hash is made anew. */
-static void test_a_state_of_another_library(void **state)
+static void save_of_another_library(struct upload_info *info)
 {
-    (void)state;
-    struct upload_info info;
-    struct receipt receipt;
     unsigned char slots[2 * SLOT];
-    three_saves(&info);
-    const char *path = kit_path("uploads", info.id, ".state");
+    three_saves(info);
+    const char *path = kit_path("uploads", info->id, ".state");
     assert_int_equal(kit_read(path, slots, sizeof slots), sizeof slots);
     memcpy(slots + SLOT + 64, "9.9.9", 6);
     memset(slots + SLOT + 80, 0xaa, BLAKE3_STATE_BYTES);
@@ -238,6 +236,32 @@ static void test_a_state_of_another_library(void **state)
         slots[2 * SLOT - 4 + i] = (unsigned char)(crc >> (8 * i));
     }
     kit_write(path, slots, sizeof slots);
+}
+
+static void test_a_state_of_another_library(void **state)
+{
+    (void)state;
+    struct upload_info info;
+    struct receipt receipt;
+    save_of_another_library(&info);
+    assert_int_equal(kit_offset(info.id), 12000);
+    assert_int_equal(kit_finish(info.id, bytes, &receipt), 0);
+}
+
+/* Its bytes cannot be read now: nothing is believed of it, though the file has its whole length. */
+static void test_a_state_of_another_library_that_cannot_be_used(void **state)
+{
+    (void)state;
+    struct upload_info info;
+    struct receipt receipt;
+    struct upload *u;
+    save_of_another_library(&info);
+    assert_int_equal(truncate(kit_path("uploads", info.id, ""), SIZE), 0);
+    faults_install(NULL);
+    faults_count_only(OS_CALL_pread, kit_path("uploads", info.id, ""));
+    faults_arm(3, EIO, false, FAULT_ERROR); /* behind ID.info and ID.state */
+    assert_int_equal(upload_open(kit_us, slice_cstr(info.id), &u, &kit_err), ERR_IO);
+    faults_uninstall();
     assert_int_equal(kit_offset(info.id), 12000);
     assert_int_equal(kit_finish(info.id, bytes, &receipt), 0);
 }
@@ -350,6 +374,7 @@ static void test_what_is_no_receipt(void **state)
         kit_write(kit_path("receipts", foreign_id, ".json"), texts[i], strlen(texts[i]));
         assert_int_equal(receipt_load(kit_us, slice_cstr(foreign_id), &receipt, &kit_err),
                          ERR_CORRUPT);
+        assert_null(strstr(kit_err.text, "another upload's"));
         assert_int_equal(upload_open(kit_us, slice_cstr(foreign_id), &u, &kit_err), ERR_CORRUPT);
     }
     struct slice good = SLICE(R1 R2 R3 "\"size_bytes\":5,\"accepted_at\":7}");
@@ -378,6 +403,7 @@ int main(void)
         KIT_TEST(test_two_bad_slots_cost_a_re_read),
         KIT_TEST(test_a_lost_state_costs_a_re_read),
         KIT_TEST(test_a_state_of_another_library),
+        KIT_TEST(test_a_state_of_another_library_that_cannot_be_used),
         KIT_TEST(test_a_first_save_that_was_cut_says_nothing),
         KIT_TEST(test_promised_bytes_that_are_not_there),
         KIT_TEST(test_a_complete_file_proves_itself),

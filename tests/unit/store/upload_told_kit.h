@@ -159,6 +159,14 @@ static inline void begin_store(void *ctx)
     life(w)->used = false; /* not yet */
 }
 
+/* A second goes by between two looks at the clock: a receipt is written twice. */
+static inline void begin_slow_clock(void *ctx)
+{
+    struct world *w = ctx;
+    begin_store(w);
+    model_clock_step(w->m, UINT64_C(1500000000));
+}
+
 static inline void must(struct world *w, uint64_t upto)
 {
     struct err e = {0};
