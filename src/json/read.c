@@ -288,18 +288,15 @@ size_t json_depth(struct slice v)
 bool json_member_text(struct slice object, struct slice name, char *out, size_t size)
 {
     struct slice value, inner;
-    struct buf text = {0};
-    bool ok = json_member(object, name, &value) && json_string_raw(value, &inner) &&
-              json_string_len(inner) < size;
 
-    if (ok) {
-        json_unescape(inner, &text);
-        ok = !text.failed && (text.len == 0 || memchr(text.ptr, '\0', text.len) == NULL);
+    if (!json_member(object, name, &value) || !json_string_raw(value, &inner) ||
+        json_string_len(inner) >= size) {
+        return false;
     }
-    if (ok) {
-        memcpy(out, text.len > 0 ? text.ptr : "", text.len);
-        out[text.len] = '\0';
-    }
-    buf_free(&text);
-    return ok;
+    /* In the caller's memory: being out of memory must not look like a damaged file. */
+    struct buf text = {.ptr = out, .cap = size, .limit = size};
+    json_unescape(inner, &text);
+    ensure(text.ptr == out && !text.failed && text.len < size);
+    out[text.len] = '\0';
+    return memchr(out, '\0', text.len) == NULL;
 }

@@ -61,7 +61,7 @@ size_t json_string_len(struct slice inner);
  * below see the same text. */
 void json_unescape(struct slice inner, struct buf *out);
 /* A string member as C string, unescaped: false when it is absent, no string, holds a NUL, or does
- * not fit into size bytes with its end. Allocates for the moment; false without memory, too. */
+ * not fit into size bytes with its end; out may hold a part of it then. Allocates nothing. */
 bool json_member_text(struct slice object, struct slice name, char *out, size_t size);
 /* Compares the unescaped text with plain bytes, without allocating. */
 bool json_string_is(struct slice inner, struct slice plain);

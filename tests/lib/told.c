@@ -165,6 +165,27 @@ static const struct os_table *below;
 OS_FILE_CALLS(X)
 #undef X
 
+/* Who is called back for a name is the program again. */
+struct names {
+    int (*each)(void *ctx, const char *name);
+    void *ctx;
+};
+
+static int see_name(void *ctx, const char *name)
+{
+    const struct names *n = ctx;
+    inside--;
+    int r = n->each(n->ctx, name);
+    inside++;
+    return r;
+}
+
+static int list_names(const char *dir, int (*each)(void *ctx, const char *name), void *ctx)
+{
+    struct names n = {each, ctx};
+    return quiet_list(dir, see_name, &n);
+}
+
 static void quiet_install(void)
 {
     static struct os_table table;
@@ -173,6 +194,7 @@ static void quiet_install(void)
 #define X(ret, name, params, args) table.name = quiet_##name;
     OS_FILE_CALLS(X)
 #undef X
+    table.list = list_names;
     os_install(&table);
 }
 

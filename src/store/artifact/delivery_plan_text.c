@@ -127,18 +127,21 @@ static bool take_retention(struct slice object, int64_t *out)
 }
 
 /* Kept as it is spelt: what is not spelt canonically is no plan of ours. */
-static bool take_metadata(struct slice object, struct delivery_plan *p)
+static bool take_metadata(struct slice object, struct delivery_plan *p, bool *no_memory)
 {
     struct slice value;
     struct buf again;
     struct err ignored;
     bool ok;
+    int r;
 
     if (!json_member(object, SLICE("metadata"), &value) || value.len > DELIVERY_METADATA_MAX) {
         return false;
     }
     buf_init(&again, DELIVERY_METADATA_MAX);
-    ok = settings_metadata_put(value, &again, &ignored) == 0 && slice_eq(buf_slice(&again), value);
+    r = settings_metadata_put(value, &again, &ignored);
+    ok = r == 0 && slice_eq(buf_slice(&again), value);
+    *no_memory = r == ERR_NO_MEMORY || again.no_memory;
     buf_free(&again);
     if (ok) {
         memcpy(p->metadata, value.ptr, value.len);
@@ -148,7 +151,7 @@ static bool take_metadata(struct slice object, struct delivery_plan *p)
 }
 
 /* What version 2 has and version 1 has not. */
-static bool take_later(struct slice text, struct delivery_plan *p)
+static bool take_later(struct slice text, struct delivery_plan *p, bool *no_memory)
 {
     if (p->version == 1) {
         memcpy(p->packager, DELIVERY_PACKAGER, sizeof DELIVERY_PACKAGER);
@@ -159,7 +162,7 @@ static bool take_later(struct slice text, struct delivery_plan *p)
     return json_member_text(text, SLICE("packager"), p->packager, sizeof p->packager) &&
            json_member_text(text, SLICE("credentials_file"), p->to.credentials_file,
                             sizeof p->to.credentials_file) &&
-           take_metadata(text, p) && take_retention(text, &p->retention_ms);
+           take_metadata(text, p, no_memory) && take_retention(text, &p->retention_ms);
 }
 
 static bool take_version(struct slice text, unsigned *out)
@@ -177,6 +180,7 @@ static bool take_version(struct slice text, unsigned *out)
 int delivery_plan_parse(struct slice text, struct delivery_plan *out, struct err *e)
 {
     struct buf again = {0};
+    bool no_memory = false;
     bool ok;
     int r = 0;
 
@@ -188,11 +192,11 @@ int delivery_plan_parse(struct slice text, struct delivery_plan *out, struct err
          json_member_text(text, SLICE("sink"), out->to.sink, sizeof out->to.sink) &&
          json_member_text(text, SLICE("directory"), out->to.directory, sizeof out->to.directory) &&
          json_member_text(text, SLICE("identifier"), out->identifier, sizeof out->identifier) &&
-         take_later(text, out) && take_files(text, out);
+         take_later(text, out, &no_memory) && take_files(text, out);
     if (ok) {
         delivery_plan_put(&again, out);
     }
-    if (again.failed) {
+    if (again.failed || no_memory) {
         r = err_set(e, ERR_NO_MEMORY, "no memory to read a plan");
     } else if (!ok || !slice_eq(buf_slice(&again), text)) {
         r = err_set(e, ERR_CORRUPT, "it is no plan of this program");

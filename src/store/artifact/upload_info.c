@@ -164,23 +164,6 @@ int upload_create(struct uploads *us, struct upload_info *info, bool sync_now, s
 
 /* ---- reading ---- */
 
-/* A string member as C string; false when it is absent, no string, too long, or holds a NUL. */
-static bool get_string(struct slice object, struct slice name, char *to, size_t size)
-{
-    struct slice value;
-    struct slice inner;
-    if (!json_member(object, name, &value) || !json_string_raw(value, &inner) ||
-        json_string_len(inner) >= size) {
-        return false;
-    }
-    /* In the caller's memory: being out of memory must not look like a damaged file. */
-    struct buf text = {.ptr = to, .cap = size, .limit = size};
-    json_unescape(inner, &text);
-    ensure(text.ptr == to && !text.failed && text.len < size);
-    to[text.len] = '\0';
-    return memchr(to, '\0', text.len) == NULL;
-}
-
 static bool project_ok(const char *p)
 {
     for (const char *at = p; *at != '\0'; at++) {
@@ -209,7 +192,7 @@ static bool get_checksum(struct slice object, char out[BLAKE3_HEX_LEN + 1])
     if (!json_member(object, SLICE("checksum"), &value)) {
         return true;
     }
-    if (!get_string(object, SLICE("checksum"), text, sizeof text) ||
+    if (!json_member_text(object, SLICE("checksum"), text, sizeof text) ||
         !slice_starts(slice_cstr(text), SLICE(CHECKSUM_PREFIX)) ||
         !hex_decode(digest, slice_cstr(text + prefix), BLAKE3_LEN)) {
         return false;
@@ -226,11 +209,11 @@ static void get_own(struct slice object, struct upload_info *out)
     if (!json_member(object, SLICE("Tallyman"), &own) || json_type_of(own) != JSON_OBJECT) {
         return; /* of tusd or Canner */
     }
-    if (get_string(own, SLICE("created_at"), created, sizeof created) &&
+    if (json_member_text(own, SLICE("created_at"), created, sizeof created) &&
         timefmt_parse_ms(slice_cstr(created), &ms)) {
         out->created_ms = (int64_t)ms;
     }
-    if (!get_string(own, SLICE("upload_metadata"), out->metadata, sizeof out->metadata)) {
+    if (!json_member_text(own, SLICE("upload_metadata"), out->metadata, sizeof out->metadata)) {
         out->metadata[0] = '\0';
     }
 }
@@ -252,7 +235,7 @@ int upload_info_parse(struct slice json, struct upload_info *out, struct err *e)
         json_type_of(object) != JSON_OBJECT) {
         return err_set(e, ERR_CORRUPT, "the upload's .info is no JSON object");
     }
-    if (!get_string(object, SLICE("ID"), out->id, sizeof out->id) ||
+    if (!json_member_text(object, SLICE("ID"), out->id, sizeof out->id) ||
         !upload_id_ok(slice_cstr(out->id))) {
         return err_set(e, ERR_CORRUPT, "the upload's .info has no id");
     }
@@ -264,7 +247,7 @@ int upload_info_parse(struct slice json, struct upload_info *out, struct err *e)
         return err_set(e, ERR_CORRUPT, "the upload's .info is of a concatenation");
     }
     if (!json_member(object, SLICE("MetaData"), &meta) || json_type_of(meta) != JSON_OBJECT ||
-        !get_string(meta, SLICE("project"), out->project, sizeof out->project) ||
+        !json_member_text(meta, SLICE("project"), out->project, sizeof out->project) ||
         !project_ok(out->project)) {
         return err_set(e, ERR_CORRUPT, "the upload's .info has no project");
     }
@@ -272,7 +255,7 @@ int upload_info_parse(struct slice json, struct upload_info *out, struct err *e)
         return err_set(e, ERR_CORRUPT, "the upload's .info has a checksum that is no BLAKE3");
     }
     /* A filename is never a reason to refuse: one that cannot be held is none. */
-    if (!get_string(meta, SLICE("filename"), out->filename, sizeof out->filename)) {
+    if (!json_member_text(meta, SLICE("filename"), out->filename, sizeof out->filename)) {
         out->filename[0] = '\0';
     }
     get_own(object, out);

@@ -194,8 +194,6 @@ int artifact_verify(const char *data, const struct artifact_verify_hooks *hooks,
         r = artifact_check_delivery(&a);
     }
     artifact_forget_proofs(&a);
-    if (r == 0) {
-        tell_the_rest(&a);
-    }
+    tell_the_rest(&a);
     return r;
 }

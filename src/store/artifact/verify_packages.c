@@ -49,9 +49,8 @@ static int load_artifact(struct artifact_run *a, const char *id, struct delivery
     return r == ERR_NOT_FOUND || r == ERR_CORRUPT ? 0 : r;
 }
 
-static void compare_manifest(struct artifact_run *a, const struct delivery_plan *plan,
-                             const struct delivery_artifact *artifact, bool whole,
-                             struct slice text)
+static int compare_manifest(struct artifact_run *a, const struct delivery_plan *plan,
+                            const struct delivery_artifact *artifact, bool whole, struct slice text)
 {
     const struct delivery_plan_file *f = &plan->file[1];
     struct blake3 h;
@@ -66,15 +65,20 @@ static void compare_manifest(struct artifact_run *a, const struct delivery_plan 
     if (text.len != f->size || strcmp(hex, f->digests.blake3) != 0) {
         artifact_tell(a, ARTIFACT_KIND_PACKAGE, "package %s: its manifest is not the one planned",
                       plan->package_id);
-        return;
+        return 0;
     }
     buf_init(&want, DELIVERY_TEXT_MAX);
     delivery_manifest_put(&want, artifact, &plan->file[0].digests);
+    if (want.no_memory) {
+        buf_free(&want);
+        return err_set(a->e, ERR_NO_MEMORY, "no memory to compare a manifest");
+    }
     if (whole && !want.failed && !slice_eq(buf_slice(&want), text)) {
         artifact_tell(a, ARTIFACT_KIND_PACKAGE, "package %s: its manifest contradicts the receipt",
                       plan->package_id);
     }
     buf_free(&want);
+    return 0;
 }
 
 static int check_manifest(struct artifact_run *a, const struct delivery_plan *plan,
@@ -95,9 +99,9 @@ static int check_manifest(struct artifact_run *a, const struct delivery_plan *pl
     if (r != 0) {
         return err_set(a->e, r, "%s", e.text);
     }
-    compare_manifest(a, plan, artifact, whole, buf_slice(&text));
+    r = compare_manifest(a, plan, artifact, whole, buf_slice(&text));
     buf_free(&text);
-    return 0;
+    return r;
 }
 
 static int check_plan(struct artifact_run *a, const struct delivery_plan *plan, const char *name)

@@ -453,6 +453,11 @@ static void proofs_cannot_be_read(void **state)
         failed += verify(w) == ERR_IO;
     }
     assert_int_equal(failed, calls - closes);
+    /* Nor can the receipt that one speaks of. */
+    faults_count_only(OS_CALL_open, "/receipts/");
+    faults_reset();
+    faults_arm(1, EIO, false, FAULT_ERROR);
+    assert_int_equal(verify(w), ERR_IO);
     faults_uninstall();
 }
 

@@ -33,9 +33,14 @@ static int run(void *ctx, struct err *e)
     int r = verify(w);
     *e = w->e;
     if (r == 0 && strcmp(w->told, usual) != 0) {
-        /* Told as a violation: the text says which file. */
-        bool asked = strstr(w->told, DELIVERY_FILE " cannot be asked") != NULL;
-        r = err_set(e, ERR_IO, "%s%.300s", asked ? "SQLite code 266: " : "", w->told);
+        /* Told as a violation, which says that it is none of the file's own. */
+        if (strstr(w->told, DELIVERY_FILE " cannot be asked") != NULL) {
+            /* whatever it was that failed */
+            return err_set(e, ERR_NO_MEMORY, "SQLite code 266: %.300s", w->told);
+        }
+        if (strstr(w->told, "its bytes cannot be read") != NULL) {
+            return err_set(e, ERR_IO, "%.300s", w->told);
+        }
     }
     return r;
 }
@@ -74,7 +79,7 @@ static void test_leavings(void **state)
 /* The far side has them: the database says so, and is asked. */
 static void test_bytes_are_gone(void **state)
 {
-    const struct told_op op = {"verify gone bytes", nothing, run, end, {QUIET}, true, 0, 1};
+    const struct told_op op = {"verify gone bytes", nothing, run, end, {QUIET}, true, 0, 0};
     (void)state;
     make_world(&world);
     drop(&world, "uploads/%A");
@@ -175,6 +180,56 @@ static void test_beside_no_database(void **state)
     free_world(&world);
 }
 
+static void fail_once(enum os_call call, const char *path, uint64_t at)
+{
+    faults_install(NULL);
+    faults_count_only(call, path);
+    faults_arm(at, EIO, false, FAULT_ERROR);
+}
+
+static void test_whether_there_is_a_database(void **state)
+{
+    (void)state;
+    make_world(&world);
+    fail_once(OS_CALL_stat, DELIVERY_FILE, 1);
+    assert_int_equal(verify(&world), ERR_IO);
+    faults_uninstall();
+    free_world(&world);
+}
+
+/* Bytes that could not be read are not counted as read. */
+static void test_what_was_read_is_counted(void **state)
+{
+    (void)state;
+    char path[PATH_BYTES];
+    make_world(&world);
+    (void)snprintf(path, sizeof path, "uploads/%s", world.a);
+    fail_once(OS_CALL_pread, path, 1);
+    assert_int_equal(verify(&world), 0);
+    faults_uninstall();
+    assert_non_null(strstr(world.told, "its bytes cannot be read"));
+    assert_int_equal(world.result.bytes, SIZE_B);
+    free_world(&world);
+}
+
+/* A receipt of the first slice of the database's rows cannot be read: the next slice does not make
+ * up for it. */
+static void test_a_slice_of_rows_fails(void **state)
+{
+    (void)state;
+    char path[PATH_BYTES];
+    make_world(&world);
+    sql(&world, "INSERT INTO artifacts(object_id, project, filename, checksum, size_bytes,"
+                " accepted_at) WITH RECURSIVE n(i) AS (SELECT 100 UNION ALL SELECT i + 1 FROM n"
+                " WHERE i < 400) SELECT '~' || i, project, filename, checksum, size_bytes,"
+                " accepted_at FROM artifacts, n WHERE object_id = '%A'");
+    (void)snprintf(path, sizeof path, "receipts/%s.json", world.a);
+    fail_once(OS_CALL_open, path, 3); /* behind the receipt itself and its package */
+    assert_int_equal(verify(&world), ERR_IO);
+    faults_uninstall();
+    free_world(&world);
+}
+
 /* Told once, by who reads the sidecars; the database's row is not blamed for it. */
 static void test_a_plan_without_end(void **state)
 {
@@ -197,6 +252,9 @@ int main(void)
         cmocka_unit_test(test_bytes_go_meanwhile),
         cmocka_unit_test(test_beside_no_database),
         cmocka_unit_test(test_a_plan_without_end),
+        cmocka_unit_test(test_whether_there_is_a_database),
+        cmocka_unit_test(test_what_was_read_is_counted),
+        cmocka_unit_test(test_a_slice_of_rows_fails),
     };
     log_set_level(LOG_ERROR + 1);
     return cmocka_run_group_tests_name("artifact_verify_told", tests, NULL, NULL);

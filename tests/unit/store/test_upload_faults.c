@@ -87,11 +87,16 @@ static struct upload *begin(struct upload_info *info, uint64_t first)
     return kit_open(info->id);
 }
 
+static void check_can_be_asked(const struct upload_info *info, uint64_t synced)
+{
+    kit_restart(KIT_ISSUER);
+    assert_int_equal(kit_offset(info->id), synced);
+}
+
 static void check_can_be_finished(const struct upload_info *info, uint64_t synced)
 {
     struct receipt receipt;
-    kit_restart(KIT_ISSUER);
-    assert_int_equal(kit_offset(info->id), synced);
+    check_can_be_asked(info, synced);
     assert_int_equal(kit_finish(info->id, bytes, &receipt), 0);
 }
 
@@ -126,6 +131,40 @@ static void test_a_full_disk_takes_nothing_back(void **state)
     assert_int_equal(atomic_load(&u->synced), UPLOAD_PIECE_BYTES);
     upload_close(u);
     check_can_be_finished(&info, UPLOAD_PIECE_BYTES);
+}
+
+static unsigned room_left;
+
+static int64_t little_room(int fd, const void *p, size_t n, uint64_t offset)
+{
+    size_t take = n < room_left ? n : room_left;
+    room_left -= (unsigned)take;
+    return take == 0 ? -ENOSPC : before->pwrite(fd, p, take, offset);
+}
+
+/* Nor does it save by itself what came before it, though that would be due: its caller does. */
+static void test_a_full_disk_is_told_at_once(void **state)
+{
+    (void)state;
+    struct upload_info info;
+    size_t written = 0;
+    kit_declare(&info, bytes, SIZE);
+    info.size = 2 * (uint64_t)UPLOAD_SYNC_BYTES;
+    assert_int_equal(upload_create(kit_us, &info, true, &kit_err), 0);
+    kit_send(info.id, bytes, 5000);
+    struct upload *u = kit_open(info.id);
+    assert_int_equal(truncate(kit_path("uploads", info.id, ""), UPLOAD_SYNC_BYTES), 0);
+    u->written = UPLOAD_SYNC_BYTES; /* as if so much had come: 5000 bytes more make a save due */
+    room_left = 6000;
+    table_copy();
+    table.pwrite = little_room;
+    os_install(&table);
+    assert_int_equal(upload_write(u, bytes, 10000, &written, &kit_err), ERR_NO_SPACE);
+    os_install(before);
+    assert_int_equal(written, 6000);
+    assert_int_equal(atomic_load(&u->synced), 5000);
+    upload_close(u);
+    check_can_be_asked(&info, 5000);
 }
 
 static void test_a_sync_that_fails_is_rolled_back(void **state)
@@ -528,6 +567,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(test_a_write_that_fails_is_rolled_back),
         T(test_a_full_disk_takes_nothing_back),
+        T(test_a_full_disk_is_told_at_once),
         T(test_a_sync_that_fails_is_rolled_back),
         T(test_a_save_that_fails_keeps_the_bytes),
         T(test_no_space_for_the_way_back_is_not_gone),

@@ -173,8 +173,7 @@ static int run_trail(void *ctx, struct err *e)
 #define QUIET "close ", "drop_range ", "reserve "
 /* Whether the upload is refused is asked twice, so that one failure says nothing of it. */
 #define OPENING QUIET, ".gone"
-/* spare: so many calls on uploads/ itself, or on freed bytes, may fail; of a creation the early
- * write-back, which is asked again before a sync. */
+/* spare: so many calls on uploads/ itself, or on freed bytes, may fail. */
 #define OP(name, begin, run, end, spare, ...)                 \
     {                                                         \
         name, begin, run, end, {__VA_ARGS__}, false, spare, 0 \
@@ -182,10 +181,10 @@ static int run_trail(void *ctx, struct err *e)
 
 static const struct told_op making[] = {
     OP("start", begin_disk, run_start, end, 0, QUIET),
-    OP("create", begin_store, run_create, end_created, 1, QUIET),
-    OP("create with all", begin_store, run_whole, end, 1, QUIET),
-    OP("create with a part", begin_store, run_part, end, 1, QUIET),
-    OP("the next second", begin_slow_clock, run_whole, end, 1, QUIET),
+    OP("create", begin_store, run_create, end_created, 0, QUIET),
+    OP("create with all", begin_store, run_whole, end, 0, QUIET),
+    OP("create with a part", begin_store, run_part, end, 0, QUIET),
+    OP("the next second", begin_slow_clock, run_whole, end, 0, QUIET),
 };
 
 static const struct told_op going_on[] = {
