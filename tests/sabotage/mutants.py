@@ -111,6 +111,7 @@ SUITES = {
     "pages": unit("store/test_delivery_pages"),
     "purge index": pytest("tests/blackbox/test_purge.py", "-k", "index_is_lost"),
     "proofs": unit("store/test_artifact_verify"),
+    "artifact verify told": unit("store/test_artifact_verify_told"),
     "delivery turns": unit("store/test_delivery_turns"),
     "delivery threads": pytest("tests/blackbox/test_deliver_threads.py", "-k", "hung or people"),
     "artifact order": pytest("tests/blackbox/test_artifact_strace.py", "-k", "durable_first or believes_only"),
@@ -862,6 +863,9 @@ MUTANTS = [
     ("proof-of-anothers-bytes", "a proof speaks for an artifact of which it says other things",
      [("src/store/artifact/verify_proofs.c", '        artifact_tell(a, ARTIFACT_KIND_PROOF, "proof %s contradicts the receipt %s", package,\n                      p->artifact.object_id);\n        return 0;', "        ;")],
      ["proofs"]),
+    ("plan-without-memory-is-damage", "verify calls a plan damaged because memory is out",
+     [("src/store/artifact/delivery_plan_text.c", "    if (again.failed || no_memory) {", "    if (again.failed) {")],
+     ["artifact verify told"]),
     # ---- how a project's files are delivered ----
     ("settings-longest-name", "templates are not tried with the longest file name: a file that was accepted has no place",
      [("src/store/artifact/settings_check.c", "i == 0 ? slice_of(longest, sizeof longest) : SLICE(\"-\")", "i == 0 ? SLICE(\"n\") : SLICE(\"-\")")],
