@@ -17,8 +17,8 @@
  * keys in memory, until the next index_close_generation, index_settle or index_retry; past half of
  * memory_bytes index_full says so, and appends wait. A failed merge leaves its inputs in use. A
  * run that cannot be read makes index_find fail: the caller refuses the append. One of which a
- * block does not hold is removed as well (index_condemn): the next start makes it again from the
- * journal. When a generation cannot be closed for want of memory, its keys stay in the active
+ * block does not hold is removed as well (index_condemn), and made again from the journal
+ * (index_mend.c), by the next start if not before. When a generation cannot be closed for want of memory, its keys stay in the active
  * table, are found there and are left out of the next generation's run. Aborts: a key taken back
  * that is not there. */
 #include "journal/index.h"
@@ -96,6 +96,7 @@ static void index_free(struct index *ix)
         index_job_free(job);
     }
     index_merge_drop(ix);
+    index_mend_drop(ix);
     index_view_release(ix->view);
     index_table_release(ix->active);
     pthread_cond_destroy(&ix->idle);

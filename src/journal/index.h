@@ -81,6 +81,11 @@ struct index_generation {
  * negative ERR_. Called on the thread that writes summaries. */
 typedef int64_t index_read_fn(void *ctx, uint32_t generation, uint64_t at, void *p, size_t n,
                               struct err *e);
+/* The keys of a closed generation, each to fn, which may fail; *id says which generation it is.
+ * ERR_CORRUPT: it does not prove itself. On the thread that writes runs. */
+typedef int index_key_fn(void *ctx, const struct index_key *key);
+typedef int index_keys_fn(void *ctx, uint32_t generation, struct index_generation *id,
+                          index_key_fn *fn, void *fn_ctx, struct err *e);
 /* A summary has been written; s is borrowed for the call. On the same thread. */
 typedef void index_written_fn(void *ctx, const struct index_summary *s);
 
@@ -88,8 +93,9 @@ struct index_options {
     bool background;
     uint64_t memory_bytes; /* 0: INDEX_MEMORY_BYTES */
     index_read_fn *read;
+    index_keys_fn *keys;       /* or NULL: damaged runs wait for the next start */
     index_written_fn *written; /* or NULL */
-    void *ctx;                 /* of both; outlives the index */
+    void *ctx;                 /* of all three; outlives the index */
 };
 
 /* Opens dir (made when missing). closed[0..count) are the closed generations in log order. Removes

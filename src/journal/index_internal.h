@@ -1,4 +1,4 @@
-/* index_internal: what index.c and index_work.c share, and nobody else.
+/* index_internal: what index.c, index_work.c and index_mend.c share, and nobody else.
  *
  * Locks: index.lock guards view (the pointer), jobs, and the flags beside them. It is a leaf:
  * nothing that blocks happens under it, and no other lock is taken. The active table belongs to the
@@ -26,6 +26,7 @@ struct index {
     struct index_view *view;
     struct index_job *jobs; /* oldest first */
     bool merge_waiting;     /* a merge failed; not before the next opportunity */
+    bool mend_waiting;      /* the same of making a damaged run again */
     bool stop;
     bool busy;
     bool job_busy;  /* a job is being tried */
@@ -36,6 +37,7 @@ struct index {
 
     struct index_merge *merge; /* the worker's */
     atomic_bool merging;       /* merge is not NULL */
+    struct index_mend *mend;   /* the worker's; NULL: none has begun */
 };
 
 /* The present view, held. */
@@ -52,8 +54,15 @@ void index_count_frozen(struct index *ix);
 /* An opportunity: what failed may be tried again. The thread is woken, or the work done here. */
 void index_kick(struct index *ix);
 void index_merge_drop(struct index *ix);
-/* A block of the run was found damaged: its file goes, so that the next start indexes its
- * generations anew. Once a run. */
+/* A block of the run was found damaged: its file goes, so that its generations are indexed anew.
+ * Once a run. */
 void index_condemn(struct index *ix, struct index_run *run);
+
+/* index_mend.c: the first run of the view that was condemned and can be made again here, or NULL.
+ * Under the lock. */
+struct index_run *index_mend_due(struct index *ix);
+/* Makes one generation's keys again, of the run that is due. The worker's. */
+void index_mend_step(struct index *ix);
+void index_mend_drop(struct index *ix);
 
 #endif

@@ -110,6 +110,7 @@ struct index_run *index_run_make(const struct index_run_spec *spec, struct index
     atomic_init(&run->refs, 1);
     atomic_init(&run->corrupt, false);
     atomic_init(&run->condemned, false);
+    atomic_init(&run->gone, false);
     atomic_init(&run->failure_told, false);
     run->fence_blocks = (run->block_count + INDEX_FENCES_IN_BLOCK - 1) / INDEX_FENCES_IN_BLOCK;
     run->filter_blocks = (run->block_count + INDEX_FILTER_KEY_BLOCKS - 1) / INDEX_FILTER_KEY_BLOCKS;

@@ -33,7 +33,8 @@ struct index_run {
     struct index_budget *budget; /* of fences and filter; outlives the run */
     atomic_uint refs;
     atomic_bool corrupt;      /* a block that lookups or merges need does not hold its checksum */
-    atomic_bool condemned;    /* and its file was removed for that */
+    atomic_bool condemned;    /* and its file is removed for that */
+    atomic_bool gone;         /* it is */
     atomic_bool failure_told; /* a failing lookup was logged: once is enough */
 };
 

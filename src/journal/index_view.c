@@ -58,7 +58,10 @@ struct index_view *index_view_make(struct index_run *const *runs, uint32_t run_c
 struct index_view *index_view_edit(const struct index_view *from,
                                    const struct index_view_change *change)
 {
-    struct index_view *v = index_view_alloc(from->table_count + 1, from->run_count + 1);
+    const struct index_run *split = change->run_split;
+    uint32_t part_count = split != NULL ? split->to - split->from + 1 : 0;
+    struct index_view *v =
+        index_view_alloc(from->table_count + 1, from->run_count + 1 + part_count);
     struct index_run *added = change->run_added;
 
     if (v == NULL) {
@@ -83,6 +86,12 @@ struct index_view *index_view_edit(const struct index_view *from,
             }
             index_view_push_run(v, added);
             added = NULL;
+        }
+        if (run == split) {
+            for (uint32_t k = 0; k < part_count; k++) {
+                index_view_push_run(v, change->parts[k]);
+            }
+            continue;
         }
         index_view_push_run(v, run);
     }

@@ -19,6 +19,9 @@ struct index_view_change {
     struct index_table *table_added;   /* or NULL */
     struct index_table *table_dropped; /* or NULL */
     struct index_run *run_added;       /* or NULL; takes the place of all runs it covers */
+    /* Or NULL; the parts, one a generation of it, take its place. Not with run_added. */
+    const struct index_run *run_split;
+    struct index_run *const *parts;
 };
 
 /* A view of the given runs, in order, taking a reference of its own on each. NULL without memory.

@@ -1,7 +1,7 @@
 /* index_work: writing runs and summaries of closed generations, and merging runs.
  *
- * Work is one queue of jobs (a closed generation: write its run, write its summary) and the merge
- * that the view calls for. index_step does the next piece of it: on the thread of its own with
+ * Work is one queue of jobs (a closed generation: write its run, write its summary), the damaged
+ * run that is to be made again (index_mend.c), and the merge that the view calls for. index_step does the next piece of it: on the thread of its own with
  * `background`, else inside index_open, index_close_generation and index_settle. Jobs go before
  * merging, and merging goes in small steps, so that tables do not pile up in memory behind a long
  * merge.
@@ -159,7 +159,7 @@ static bool index_has_work(struct index *ix)
 {
     uint32_t position;
 
-    return index_job_next(ix) != NULL || atomic_load(&ix->merging) ||
+    return index_job_next(ix) != NULL || index_mend_due(ix) != NULL || atomic_load(&ix->merging) ||
            (!ix->merge_waiting && index_view_mergeable(ix->view, &position));
 }
 
@@ -167,12 +167,16 @@ static bool index_has_work(struct index *ix)
 static void index_step(struct index *ix)
 {
     struct index_job *job;
+    bool mend;
 
     pthread_mutex_lock(&ix->lock);
     job = index_job_next(ix);
+    mend = index_mend_due(ix) != NULL;
     pthread_mutex_unlock(&ix->lock);
     if (job != NULL) {
         index_do_job(ix, job);
+    } else if (mend) {
+        index_mend_step(ix);
     } else if (ix->merge != NULL) {
         index_merge_go_on(ix);
     } else {
@@ -227,6 +231,7 @@ void index_kick(struct index *ix)
 
     pthread_mutex_lock(&ix->lock);
     ix->merge_waiting = false;
+    ix->mend_waiting = false;
     for (struct index_job *job = ix->jobs; job != NULL; job = job->next) {
         job->waiting = false;
     }
@@ -276,7 +281,12 @@ void index_condemn(struct index *ix, struct index_run *run)
 
     if (!atomic_exchange(&run->condemned, true)) {
         index_run_name(name, run->from, run->to);
-        log_line(LOG_ERROR, "index", "%s is damaged; the next start makes it again", name);
+        log_line(LOG_ERROR, "index", "%s is damaged; it is made again%s", name,
+                 ix->options.keys == NULL ? " by the next start" : "");
         index_unlink(ix->dir, name);
+        pthread_mutex_lock(&ix->lock);
+        atomic_store(&run->gone, true);
+        pthread_cond_signal(&ix->work);
+        pthread_mutex_unlock(&ix->lock);
     }
 }

@@ -25,13 +25,19 @@
 #include "journal/scan.h"
 #include "os/os.h"
 
+void journal_key_of(const struct scan_batch *b, uint32_t ordinal, struct index_key *key)
+{
+    *key = (struct index_key){.generation = ordinal,
+                              .offset = (uint32_t)b->offset,
+                              .bytes = (uint32_t)b->bytes,
+                              .events = b->events};
+    journal_fingerprint(b->source, b->batch_id, key->fingerprint);
+}
+
 int journal_index_batch(struct journal *j, const struct scan_batch *b, uint32_t ordinal)
 {
-    struct index_key key = {.generation = ordinal,
-                            .offset = (uint32_t)b->offset,
-                            .bytes = (uint32_t)b->bytes,
-                            .events = b->events};
-    journal_fingerprint(b->source, b->batch_id, key.fingerprint);
+    struct index_key key;
+    journal_key_of(b, ordinal, &key);
     return index_insert(j->index, &key);
 }
 
