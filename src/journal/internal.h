@@ -30,6 +30,7 @@ struct generation {
     uint64_t events;   /* [lock] */
     bool tail;         /* [lock] */
     bool sealed;       /* [lock] its bytes are in segments/ */
+    bool from_plain;   /* [lock] of a sealed one: its segment is damaged, its plain file is read */
     /* [lock] Of a sealed one: of its file, and the chain head at last_id. */
     uint8_t sha256[SHA256_LEN], head[SHA256_LEN];
     int fd; /* the tail's, for writing; -1 for a closed one */
@@ -75,6 +76,7 @@ struct journal {
     uint32_t sealed_count;            /* [lock] generations, the first ones, that are sealed */
     uint64_t sealed_bytes, stored_bytes; /* [lock] their plain bytes, and those of their files */
     uint64_t manifest_bytes;             /* committed; whoever holds sealer.work, or the opening */
+    char damaged_segment[256];           /* the opening's: of one that could not be made again */
     struct sealer sealer;
     atomic_bool indexing; /* rebuild's thread owns index, streams and batches_in_tail */
 
@@ -163,17 +165,21 @@ struct line;
 int journal_count_line(void *ctx, const struct line *l);
 /* Fills *e, where nothing is in it yet, for a code of journal_count_line at that byte. */
 void journal_say_refused(int code, uint64_t offset, struct err *e);
-/* Fingerprint, offset and so on of a proven batch, into the index. */
+/* Fingerprint, offset and so on of a proven batch; and that into the index. */
 struct scan_batch;
+void journal_key_of(const struct scan_batch *b, uint32_t ordinal, struct index_key *key);
 int journal_index_batch(struct journal *j, const struct scan_batch *b, uint32_t ordinal) MUST_CHECK;
-/* open_sealed.c: takes a generation that the manifest says is sealed, and looks at its end.
- * ERR_CORRUPT: it has no bytes and no events then. */
+/* open_sealed.c: takes a generation that the manifest says is sealed, and looks at its end. plain:
+ * its plain file, when that is still in pending/, or NULL; then the whole segment is looked at, and
+ * when it is damaged the plain file is read in its place, if that holds. ERR_CORRUPT: it has no
+ * bytes and no events then. */
 int journal_load_sealed(struct journal *j, struct generation *g,
-                        const struct layout_generation *row, struct err *e) MUST_CHECK;
+                        const struct layout_generation *row, const struct layout_generation *plain,
+                        struct err *e) MUST_CHECK;
 /* open_sealed.c: a last record without its line feed was never committed, and is cut off; unless it
  * is a damaged one: ERR_CORRUPT, and nothing was changed. */
 int journal_cut_manifest(struct journal *j, uint64_t good_bytes, struct err *e) MUST_CHECK;
-/* Removes what a cut seal left. */
+/* Removes what a cut seal left, and makes damaged segments again of which the plain file is left. */
 struct inventory;
 int journal_clear_seals(struct journal *j, const struct inventory *inv, struct err *e) MUST_CHECK;
 /* rebuild.c: adds the closed generations and takes what index/ says of them. When something is
@@ -189,6 +195,8 @@ void journal_rebuild_stop(struct journal *j);
 /* summaries.c, any thread: what the index asks of closed generations, and what it tells of them. */
 int64_t journal_index_read(void *ctx, uint32_t generation, uint64_t at, void *p, size_t n,
                            struct err *e);
+int journal_index_keys(void *ctx, uint32_t generation, struct index_generation *id,
+                       index_key_fn *fn, void *fn_ctx, struct err *e);
 void journal_note_summary(void *ctx, const struct index_summary *s);
 
 /* lookup.c: 1 when the batch's key is committed or staged (*r is then its outcome), 0 when it is

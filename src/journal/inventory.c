@@ -87,6 +87,17 @@ void inventory_free(struct inventory *inv)
     *inv = (struct inventory){0};
 }
 
+const struct layout_generation *inventory_covered(const struct inventory *inv,
+                                                  const struct layout_generation *sealed)
+{
+    for (uint32_t i = 0; i < inv->covered_count; i++) {
+        if (uuid_cmp(&inv->covered[i].first_id, &sealed->first_id) == 0) {
+            return &inv->covered[i];
+        }
+    }
+    return NULL;
+}
+
 struct strangers {
     const struct inventory *inv;
     int (*fn)(void *ctx, const char *name);

@@ -18,6 +18,9 @@ struct inventory {
 /* ERR_CORRUPT, ERR_UNSUPPORTED, ERR_IO, ERR_NO_MEMORY: then there is nothing to free. */
 int inventory_take(const struct layout *l, struct inventory *inv, struct err *e) MUST_CHECK;
 void inventory_free(struct inventory *inv);
+/* The plain file of a sealed generation, or NULL when there is none any more. */
+const struct layout_generation *inventory_covered(const struct inventory *inv,
+                                                  const struct layout_generation *sealed);
 /* A segment that no record of the manifest names, and whose generation is not in pending/ either,
  * holds the only copy of its events: a plain file goes only when the record is committed, so there
  * was one, and it is damaged. ERR_CORRUPT for that, ERR_IO. Not beside a server that seals. */

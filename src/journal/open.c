@@ -208,6 +208,9 @@ static int open_locked(struct journal *j, struct err *e)
         return r;
     }
     r = journal_recover_tail(j, fd, e);
+    if (r == 0 && j->damaged_segment[0] != '\0') { /* its events are read, or lost, with the rest */
+        r = err_set(e, ERR_CORRUPT, "%s", j->damaged_segment);
+    }
     if (r != 0 || atomic_load(&j->indexing)) {
         return r; /* nothing is changed before all is proven (rebuild.c) */
     }

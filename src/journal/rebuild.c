@@ -261,24 +261,24 @@ static int load_summaries(struct journal *j, struct err *e)
 }
 
 /* ERR_CORRUPT: the last one that was added is damaged, and lacks its bytes. */
-static int add_generations(struct journal *j, const struct layout_generation *rows, uint32_t count,
-                           struct err *e)
+static int add_generations(struct journal *j, const struct inventory *inv, struct err *e)
 {
     int r = 0;
-    for (uint32_t i = 0; i < count && r == 0; i++) {
+    for (uint32_t i = 0; i < inv->count && r == 0; i++) {
+        const struct layout_generation *row = &inv->closed[i];
         struct generation *g = journal_add_generation(j, -1);
         if (g == NULL) {
             return err_set(e, ERR_NO_MEMORY, "no memory for generations");
         }
-        g->first_id = rows[i].first_id;
-        g->last_id = rows[i].last_id;
-        g->named_last_id = rows[i].last_id;
-        g->bytes = rows[i].bytes;
+        g->first_id = row->first_id;
+        g->last_id = row->last_id;
+        g->named_last_id = row->last_id;
+        g->bytes = row->bytes;
         g->events = 1;
-        r = rows[i].sealed ? journal_load_sealed(j, g, &rows[i], e) : 0;
+        r = row->sealed ? journal_load_sealed(j, g, row, inventory_covered(inv, row), e) : 0;
         if (r == 0) {
             j->rebuild.total++;
-            j->rebuild.total_bytes += rows[i].bytes;
+            j->rebuild.total_bytes += row->bytes;
         }
     }
     return r;
@@ -290,6 +290,7 @@ static int open_index(struct journal *j, const struct layout_generation *rows, u
     const struct index_options options = {.background = j->options.threads,
                                           .memory_bytes = j->options.index_memory,
                                           .read = journal_index_read,
+                                          .keys = journal_index_keys,
                                           .written = journal_note_summary,
                                           .ctx = j};
     struct rebuild *rb = &j->rebuild;
@@ -385,7 +386,7 @@ int journal_load_closed(struct journal *j, struct err *e)
     j->rebuild.at = j->frontier;
     r = open_index(j, inv.closed, inv.count, e);
     if (r == 0) {
-        r = add_generations(j, inv.closed, inv.count, e);
+        r = add_generations(j, &inv, e);
     }
     if (r == 0 || (r == ERR_CORRUPT && j->index != NULL)) {
         r = load(j, r, e);
@@ -448,7 +449,7 @@ static void *rebuild_thread(void *arg)
     if (r == 0) {
         r = rebuild_tail(j, &e);
     }
-    bool proven = r == 0;
+    bool proven = r == 0 && !atomic_load(&j->poisoned); /* a damaged one is left as it is */
     if (proven) {
         r = journal_ready_tail(j, &e);
     }

@@ -102,14 +102,14 @@ static int bad_write(int r, struct err *e)
     return r;
 }
 
-static int hash_file(int fd, uint8_t out[SHA256_LEN], struct err *e)
+int seal_file_hash(int fd, uint8_t out[SHA256_LEN], struct err *e)
 {
     struct sha256 h;
     uint64_t at = 0;
     int64_t n;
     char *piece = malloc(SEGMENT_BLOCK_BYTES);
     if (piece == NULL) {
-        return err_set(e, ERR_NO_MEMORY, "no memory to hash a segment");
+        return err_set(e, ERR_NO_MEMORY, "no memory to hash a file");
     }
     sha256_start(&h);
     while ((n = os_pread_full(fd, piece, SEGMENT_BLOCK_BYTES, at)) > 0) {
@@ -131,7 +131,7 @@ int seal_file_check(const char *path, const uint8_t sha256[SHA256_LEN], struct e
     if (fd < 0) {
         return err_os(e, fd, "open", "a segment");
     }
-    int r = hash_file(fd, got, e);
+    int r = seal_file_hash(fd, got, e);
     (void)os_close(fd);
     if (r == 0 && memcmp(got, sha256, SHA256_LEN) != 0) {
         r = err_set(e, ERR_CORRUPT, "a segment does not have the SHA-256 in its name");
@@ -259,6 +259,9 @@ int seal_file_make(const struct seal_job *job, struct layout_generation *out,
     ensure(n > 0 && (size_t)n < sizeof temporary);
     int r = write_file(job, temporary, &w, out->sha256, e);
     *stored_bytes = w.sum.file_bytes;
+    if (r == 0 && job->sha256 != NULL && memcmp(job->sha256, out->sha256, SHA256_LEN) != 0) {
+        r = err_set(e, ERR_UNSUPPORTED, "the segment would not have the SHA-256 that it had");
+    }
     if (r == 0) {
         r = read_back(job, temporary, &w.sum, out->sha256, e);
     }

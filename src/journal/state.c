@@ -93,6 +93,12 @@ struct generation *journal_add_generation(struct journal *j, int fd)
     return g;
 }
 
+/* [lock] */
+static bool in_segment(const struct generation *g)
+{
+    return g->sealed && !g->from_plain;
+}
+
 /* What of a closed generation says where its bytes are. [lock] */
 static struct layout_generation where(const struct generation *g)
 {
@@ -100,7 +106,7 @@ static struct layout_generation where(const struct generation *g)
                                     .last_id = g->named_last_id,
                                     .bytes = g->bytes,
                                     .events = g->events,
-                                    .sealed = g->sealed};
+                                    .sealed = in_segment(g)};
     memcpy(row.sha256, g->sha256, SHA256_LEN);
     memcpy(row.head, g->head, SHA256_LEN);
     return row;
@@ -137,7 +143,7 @@ static int open_closed(struct journal *j, uint32_t ordinal, const struct layout_
 /* Under the lock: another one's file, or ours, which is taken over then (*mine is NULL). */
 static bool take_file(struct generation *g, bool sealed, struct bytes_file **mine)
 {
-    if (g->file == NULL && *mine != NULL && g->sealed == sealed) {
+    if (g->file == NULL && *mine != NULL && in_segment(g) == sealed) {
         g->file = *mine;
         *mine = NULL;
         if (!sealed && !g->cut) {
@@ -163,7 +169,7 @@ int journal_hold(struct journal *j, struct generation *g, struct bytes_file **ou
     int r = 0;
     for (;;) {
         pthread_mutex_lock(&j->lock);
-        bool changed = g->sealed != row.sealed;
+        bool changed = in_segment(g) != row.sealed;
         bool held = take_file(g, row.sealed, &mine);
         *out = g->file;
         row = where(g);

@@ -6,7 +6,9 @@
  *               or before the damage
  *   tail        as closed; and the journal opens read-only with what precedes that batch
  *   sealed      another directory: the segment, and the manifest that names it. It is refused, or
- *               what is served is right and what is missing is told; verify says so, too
+ *               what is served is right and what is missing is told; verify says so, too. With the
+ *               plain file beside it, as a crash behind the seal's commit leaves both, nothing is
+ *               missing: the segment is made again (now and then)
  *   index/      the same answers as without the flip: frontier, streams, receipts of batches sent
  *               again. An append may fail, never be taken for new.
  *   killed tail an earlier group: as tail. The last group: it is lost as a whole, as if torn. The
@@ -33,8 +35,10 @@
 #include "base/log.h"
 #include "journal/bytes.h"
 #include "journal/chain.h"
+#include "journal/layout.h"
 #include "journal/read.h"
 #include "journal/scan.h"
+#include "journal/segment.h"
 #include "os/os.h"
 #include "tests/lib/rot_check.h"
 
@@ -44,6 +48,7 @@
 #define VIOLATIONS_MAX 5
 #define RETRIES        8     /* batches sent again per flip of the index; now and then all */
 #define FRESH          50000 /* number of a batch that nobody sent before */
+#define BESIDE         32    /* of so many flips of a segment one with its plain file beside it */
 /* ---- one flip ---- */
 
 static void turn(struct rot_test *t, const struct rot_tree *tree)
@@ -213,6 +218,61 @@ static bool is_a_date(const struct rot_flip *f)
     return at != NULL && strchr(at + sizeof name - 1, '"') == NULL;
 }
 
+/* The plain bytes of a segment. */
+static struct slice plain_of(const char *segment)
+{
+    static char lines[2 * SEALED_SIZE];
+    struct bytes_file *file = NULL;
+    struct bytes_reader r;
+    struct err e;
+    int opened = bytes_file_open(segment, 0, &file, &e);
+    ensure(opened == 0);
+    bytes_start(&r, file);
+    int64_t n = bytes_read(&r, lines, sizeof lines, 0, &e);
+    ensure(n > 0 && (uint64_t)n == file->segment->plain_bytes);
+    bytes_stop(&r);
+    bytes_file_close(file);
+    return slice_of(lines, (size_t)n);
+}
+
+static void put_plain(const char *segment, struct slice lines)
+{
+    struct layout layout;
+    struct layout_generation g;
+    struct err e;
+    char path[LAYOUT_PATH_MAX];
+    bool named = layout_make(&layout, ROT_DIR, &e) == 0 &&
+                 layout_segment_parse(slice_cstr(strrchr(segment, '/') + 1), &g);
+    ensure(named);
+    layout_pending_path(&layout, &g.first_id, &g.last_id, path);
+    int fd = os_open(path, O_RDWR | O_CREAT, 0600);
+    ensure(fd >= 0);
+    int put = os_pwrite_all(fd, lines.ptr, lines.len, 0, NULL);
+    ensure(put == 0);
+    (void)os_close(fd);
+}
+
+static void flip_beside_plain(struct rot_test *t, const struct rot_tree *tree)
+{
+    struct journal *j;
+    struct err e = {0};
+    struct slice lines = plain_of(t->now.file->path);
+    turn(t, tree);
+    struct model *copy = rot_turn_to_copy(tree);
+    put_plain(t->now.file->path, lines);
+    t->opens++;
+    if (journal_open(ROT_DIR, &rot_options, &j, &e) != 0) {
+        (void)rot_no(t, "open, beside a plain file", e.text);
+    } else {
+        if (answers_as_before(t, tree, j)) {
+            serves(t, tree, j, tree->event_count);
+        }
+        (void)journal_close(j, &e);
+    }
+    rot_turn_back(tree, copy);
+    turn(t, tree);
+}
+
 /* verify hashes a segment whole before anything else, so it is asked now and then only; of the
  * manifest, which is small, always. */
 static void flip_sealed(struct rot_test *t, const struct rot_tree *tree)
@@ -234,6 +294,9 @@ static void flip_sealed(struct rot_test *t, const struct rot_tree *tree)
     rot_sealed_is_right(t, tree);
     rot_turn_back(tree, copy);
     turn(t, tree);
+    if (t->now.file->kind == ROT_SEGMENT && t->flips % BESIDE == 0) {
+        flip_beside_plain(t, tree);
+    }
 }
 
 /* ---- the tail of a killed server ---- */

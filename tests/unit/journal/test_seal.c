@@ -716,42 +716,218 @@ static void test_record_of_another_segment(void **state)
     fx_end(&f);
 }
 
-/* A remnant is not removed while the segment beside it is damaged. */
+/* What a crash behind the commit of a seal leaves: the first generation twice. */
+struct twice {
+    char plain[LAYOUT_PATH_MAX], segment[LAYOUT_PATH_MAX];
+    char *lines, *sealed;
+    size_t n, segment_bytes;
+    uint64_t events;
+};
+
+/* All is sealed; the journal is closed. */
+static void twice_start(struct fx *f, struct twice *t)
+{
+    fx_start(f, false);
+    fill(f);
+    struct inventory inv = inventory(f);
+    layout_generation_path(&f->layout, &inv.closed[0], t->plain);
+    inventory_free(&inv);
+    t->lines = fx_slurp(t->plain, &t->n);
+    t->events = fx_status(f).frontier.events;
+    assert_int_equal(journal_seal(f->j, 0, NULL, NULL, &f->e), 0);
+    fx_close(f);
+    inv = inventory(f);
+    layout_generation_path(&f->layout, &inv.closed[0], t->segment);
+    inventory_free(&inv);
+    t->sealed = fx_slurp(t->segment, &t->segment_bytes);
+    fx_spill(t->plain, t->lines, t->n);
+}
+
+static void twice_end(struct fx *f, struct twice *t)
+{
+    free(t->lines);
+    free(t->sealed);
+    fx_end(f);
+}
+
+/* A block, the end, or a half of the segment, or all of it. */
+#define HURTS 4
+
+static void hurt_segment(const struct twice *t, unsigned how)
+{
+    size_t at = how == 0 ? 10 : t->segment_bytes - 1;
+    char bad = t->sealed[at] ^ 4;
+    if (how < 2) {
+        fx_patch(t->segment, at, &bad, 1);
+    } else if (how == 2) {
+        fx_spill(t->segment, t->sealed, t->segment_bytes / 2);
+    } else {
+        assert_int_equal(os_unlink(t->segment), 0);
+    }
+}
+
+static void expect_mended(struct fx *f, const struct twice *t)
+{
+    size_t n;
+    char *now = fx_slurp(t->segment, &n);
+    assert_int_equal(n, t->segment_bytes);
+    assert_memory_equal(now, t->sealed, n);
+    free(now);
+    assert_false(fx_exists(t->plain));
+    assert_false(fx_status(f).poisoned);
+    assert_int_equal(fx_status(f).frontier.events, t->events);
+    check_all(f);
+}
+
+/* A damaged segment of which the plain file is left is made again, the same to the byte. */
+static void test_a_damaged_segment_is_made_again(void **state)
+{
+    struct fx f;
+    struct twice t;
+    (void)state;
+    twice_start(&f, &t);
+    for (unsigned how = 0; how < 2 * HURTS; how++) {
+        fx_spill(t.plain, t.lines, t.n);
+        hurt_segment(&t, how % HURTS);
+        if (how >= HURTS) {
+            clear_dir(f.layout.index);
+        }
+        expect_fault(&f, how % HURTS == HURTS - 1 ? VERIFY_SEGMENT : VERIFY_FILE_HASH);
+        fx_open(&f);
+        expect_mended(&f, &t);
+        fx_close(&f);
+        fx_verify(&f, true);
+    }
+    twice_end(&f, &t);
+}
+
+static void sync_path(const char *path)
+{
+    int fd = os_open(path, O_RDWR, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(os_fsync(fd), 0);
+    assert_int_equal(os_close(fd), 0);
+}
+
+/* Whatever call fails, and wherever the power goes: nothing is lost, and the next start mends. */
+static void test_every_fault_of_making_again(void **state)
+{
+    struct fx f;
+    struct twice t;
+    (void)state;
+    twice_start(&f, &t);
+    hurt_segment(&t, 0);
+    sync_path(t.segment);
+    sync_path(t.plain);
+    assert_int_equal(os_sync_dir(f.layout.pending), 0);
+    struct model *base = f.m;
+    struct kit_ledger ledger = f.ledger;
+    unsigned from_plain = 0;
+    for (uint64_t k = 1;; k += step_of()) {
+        f.m = model_snapshot(base);
+        f.ledger = ledger;
+        model_use(f.m);
+        faults_install(NULL);
+        faults_arm(k, k % 2 == 0 ? EIO : ENOSPC, false, FAULT_ERROR);
+        int r = journal_open(f.dir, &f.options, &f.j, &f.e);
+        bool fired = faults_fired() > 0;
+        faults_uninstall();
+        if (r == 0 && fx_status(&f).damaged) {
+            fx_expect_read_only(&f, t.events);
+            assert_true(fx_exists(t.plain));
+            from_plain++;
+        } else if (r != 0) {
+            assert_true(fired);
+            f.j = NULL;
+        }
+        if (k % 3 == 0) {
+            const struct model_choice power = {.how = MODEL_CUT_RANDOM, .seed = k};
+            fx_crash(&f, &power);
+        } else if (f.j != NULL) {
+            fx_kill(&f);
+        }
+        fx_open(&f);
+        expect_mended(&f, &t);
+        fx_close(&f);
+        fx_verify(&f, true);
+        model_free(f.m);
+        if (!fired) {
+            break;
+        }
+    }
+    assert_true(from_plain > 5 / step_of());
+    f.m = base;
+    model_use(base);
+    twice_end(&f, &t);
+}
+
+/* Neither is removed when both are damaged: a byte of the plain file, its end, a line more. */
 static void test_the_last_good_copy_stays(void **state)
 {
     struct fx f;
-    size_t n;
-    size_t segment_bytes;
+    struct twice t;
     (void)state;
-    fx_start(&f, false);
-    fill(&f);
-    struct inventory before = inventory(&f);
-    char plain[LAYOUT_PATH_MAX];
-    char segment[LAYOUT_PATH_MAX];
-    layout_generation_path(&f.layout, &before.closed[0], plain);
-    char *lines = fx_slurp(plain, &n);
-    assert_int_equal(journal_seal(f.j, 0, NULL, NULL, &f.e), 0);
-    fx_close(&f);
-    struct inventory after = inventory(&f);
-    layout_generation_path(&f.layout, &after.closed[0], segment);
-    char *sealed = fx_slurp(segment, &segment_bytes);
-    char bad = sealed[10] ^ 4;
-    fx_patch(segment, 10, &bad, 1);
-    fx_spill(plain, lines, n);
+    twice_start(&f, &t);
+    hurt_segment(&t, 0);
+    for (unsigned how = 0; how < 3; how++) {
+        char *lines = malloc(2 * t.n);
+        assert_non_null(lines);
+        memcpy(lines, t.lines, t.n);
+        memcpy(lines + t.n, t.lines, t.n);
+        lines[how == 0 ? t.n / 2 : 0] ^= how == 0 ? 1 : 0;
+        fx_spill(t.plain, lines, how == 1 ? t.n - 1 : how == 2 ? 2 * t.n : t.n);
+        free(lines);
+        fx_open(&f);
+        assert_true(fx_status(&f).poisoned && fx_status(&f).damaged);
+        (void)journal_close(f.j, &f.e);
+        f.j = NULL;
+        assert_true(fx_exists(t.plain));
+        assert_int_equal(fx_size(t.segment), t.segment_bytes);
+    }
+    fx_patch(t.segment, 10, &t.sealed[10], 1);
     fx_open(&f);
-    assert_true(fx_status(&f).damaged);
-    (void)journal_close(f.j, &f.e);
-    f.j = NULL;
-    assert_true(fx_exists(plain));
-    fx_patch(segment, 10, &sealed[10], 1);
-    fx_open(&f);
-    assert_false(fx_exists(plain));
-    check_all(&f);
-    free(lines);
-    free(sealed);
-    inventory_free(&before);
-    inventory_free(&after);
-    fx_end(&f);
+    expect_mended(&f, &t);
+    twice_end(&f, &t);
+}
+
+/* What comes out is not the file of the record, as of another zstd: all is read from the plain
+ * file, and the damage is told. */
+static void test_read_from_the_plain_file(void **state)
+{
+    struct fx f;
+    struct twice t;
+    size_t n;
+    char other[LAYOUT_PATH_MAX];
+    char *hex;
+    (void)state;
+    twice_start(&f, &t);
+    char *manifest = fx_slurp(f.layout.manifest, &n);
+    (void)snprintf(other, sizeof other, "%s", t.segment);
+    hex = strrchr(other, '_') + 1;
+    for (size_t at = 0; at + SHA256_HEX_LEN <= n; at++) {
+        if (memcmp(manifest + at, hex, SHA256_HEX_LEN) == 0) {
+            manifest[at] = manifest[at] == '0' ? '1' : '0';
+        }
+    }
+    hex[0] = hex[0] == '0' ? '1' : '0';
+    assert_int_equal(os_rename(t.segment, other), 0);
+    fx_spill(f.layout.manifest, manifest, n);
+    free(manifest);
+    for (unsigned i = 0; i < 2; i++) {
+        fx_open(&f);
+        struct journal_status st = fx_status(&f);
+        assert_true(st.damaged);
+        assert_non_null(strstr(st.cause, "generation 0"));
+        assert_int_equal(st.segments, closed(&f));
+        fx_expect_read_only(&f, t.events);
+        check_cursors(&f);
+        (void)journal_close(f.j, &f.e);
+        f.j = NULL;
+        assert_true(fx_exists(t.plain) && fx_exists(other));
+        expect_fault(&f, VERIFY_FILE_HASH);
+        clear_dir(f.layout.index);
+    }
+    twice_end(&f, &t);
 }
 
 /* With the thread: asked, done, told; and by the setting. */
@@ -816,7 +992,10 @@ int main(void)
         cmocka_unit_test(test_record_without_its_end),
         cmocka_unit_test(test_without_manifest),
         cmocka_unit_test(test_record_of_another_segment),
+        cmocka_unit_test(test_a_damaged_segment_is_made_again),
+        cmocka_unit_test(test_every_fault_of_making_again),
         cmocka_unit_test(test_the_last_good_copy_stays),
+        cmocka_unit_test(test_read_from_the_plain_file),
         cmocka_unit_test(test_in_the_background),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
