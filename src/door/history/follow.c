@@ -64,7 +64,8 @@ static bool comment_is_due(const struct follower *f, uint64_t now)
 }
 
 /* Passes over what does not match, up to the first event that does, or to the end. False: the ring
- * does not go back so far. *cost is how many were looked at. */
+ * does not go back so far. *cost is how many were looked at, and those behind the first match, which
+ * are looked at twice before it is sent. */
 static bool pass_over(struct follower *f, uint32_t *cost)
 {
     const struct recent *r = &f->h->followers.recent;
@@ -78,6 +79,7 @@ static bool pass_over(struct follower *f, uint32_t *cost)
         const struct recent_event *ev = recent_at(r, n);
         *cost += 1;
         if (recent_matches(r, ev, &f->filter)) {
+            *cost += 2 * (uint32_t)(r->end - n);
             return true;
         }
         f->cursor = ev->id;
