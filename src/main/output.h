@@ -11,7 +11,14 @@
 
 #include "base/slice.h"
 
-enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_VIOLATION = 3, EXIT_PIPE = 141 };
+enum {
+    EXIT_DONE = 0,
+    EXIT_FAILED = 1,
+    EXIT_USAGE = 2,
+    EXIT_VIOLATION = 3,
+    EXIT_LEFT_OUT = 4, /* done, without something that is there */
+    EXIT_PIPE = 141
+};
 
 /* Makes sure that descriptors 0 to 2 exist, so that no file or socket opened later can be taken for
  * one of them. */

@@ -95,6 +95,7 @@ static int run(const char *dir, const struct client_target *target, bool json)
         }
         if (strcmp(b.about.engine, "left_out") == 0) {
             output_error(VERB, "%s: %s", left_out, b.engine_error.text);
+            code = EXIT_LEFT_OUT;
         }
     }
     backup_free(&b);
@@ -120,7 +121,9 @@ int verb_backup(int argc, char **argv)
         .operands = "DIR",
         .about = "Copies a data directory to DIR, beside a running server or without one, verifies "
                  "the copy,\nand commits it. Into the same DIR again: only what is new is copied. "
-                 "Exit code 3: what was\ncopied, or the last backup, is damaged.\n",
+                 "Exit code 3: what was\ncopied, or the last backup, is damaged. 4: it is whole "
+                 "but for the "
+                 "engine's data,\nwhich are there and could not be copied.\n",
         .options = options,
         .option_count = sizeof options / sizeof *options,
         .operands_min = 1,

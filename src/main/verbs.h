@@ -2,7 +2,7 @@
  *
  * X(name, one line for the help). `int verb_NAME(int argc, char **argv)` gets argv[0] = its name
  * and returns the exit code: 0 done, 1 failed, 2 wrong usage or configuration, 3 `verify` found a
- * violation. */
+ * violation, 4 `backup` left something out (docs/OPERATING.md, section 2). */
 #ifndef MAIN_VERBS_H
 #define MAIN_VERBS_H
 

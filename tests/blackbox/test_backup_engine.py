@@ -97,7 +97,7 @@ def test_an_engine_that_does_not_answer_is_left_out_loudly_and_copied_without_a_
     assert server.stop() == 0
     server.env["TALLYMAN_ENGINE_LIBRARY"] = str(workdir / "none.so")
     server.start()
-    report, words = backup(server, place)
+    report, words = backup(server, place, code=4)
     assert report["engine"] == "left_out" and "the engine's data is NOT in this backup" in words and "no server" not in words
     restored = tallyman("restore", str(place), "--data", str(workdir / "without"))
     assert restored.returncode == 0 and "are not in this backup" in restored.stderr
