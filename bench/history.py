@@ -82,13 +82,14 @@ class Server(p.Tallyman):
             seconds = 1.2 * seconds * count / max(1.0, result["acks_total"])
 
     def fill(self, left, batch, room=lambda: None, acks=None, first_s=0.3):
-        """Large batches over several connections until left() events are none. The acknowledgements
-        of the first slice, of first_s seconds, go to acks."""
+        """Batches over as many connections as it takes to fill a group with them, until left()
+        events are none. The acknowledgements of the first slice, of first_s seconds, go to acks."""
+        conns = max(8, 400 // batch)
         per_s = 0
         while (events := left()) > 0:
             room()
             seconds = min(SLICE_S, max(0.05, events / per_s)) if per_s else first_s
-            per_s = self.append(8, batch, seconds, acks=acks)["events_per_s"]
+            per_s = self.append(conns, batch, seconds, acks=acks)["events_per_s"]
             acks = None
 
     def settle(self):

@@ -232,27 +232,46 @@ def print_floor(run, kind):
     return disk
 
 
-def main():
-    if len(sys.argv) != 3 or sys.argv[2] not in WORKLOADS:
-        print(f"usage: bench/run.py BUILD {'|'.join(WORKLOADS)}", file=sys.stderr)
-        return 2
+def protocol(run, measure):
+    """What every workload does around its measuring; the exit status."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    run = Run(sys.argv[1], sys.argv[2])
     kind = begin_data(run)
     if kind is None:
         return 1
     try:
         disk = print_floor(run, kind)
-        for batch in run.batches:
-            for conns in run.conns:
-                measure_width(run, batch, conns, pinned=True)
-            for conns in run.unpinned:
-                measure_width(run, batch, conns, pinned=False)
+        try:
+            measure(run)
+        except (p.BenchError, subprocess.SubprocessError, OSError) as error:
+            run.fault(str(error))
         path = write_results(run, disk)
     finally:
         shutil.rmtree(run.data, ignore_errors=True)
     say(f"# written: {path}")
     return 1 if run.faults else 0
+
+
+def main_of(make, measure):
+    """Of a program that takes BUILD alone."""
+    if len(sys.argv) != 2:
+        print(f"usage: {sys.argv[0]} BUILD", file=sys.stderr)
+        return 2
+    return protocol(make(sys.argv[1]), measure)
+
+
+def measure_widths(run):
+    for batch in run.batches:
+        for conns in run.conns:
+            measure_width(run, batch, conns, pinned=True)
+        for conns in run.unpinned:
+            measure_width(run, batch, conns, pinned=False)
+
+
+def main():
+    if len(sys.argv) != 3 or sys.argv[2] not in WORKLOADS:
+        print(f"usage: bench/run.py BUILD {'|'.join(WORKLOADS)}", file=sys.stderr)
+        return 2
+    return protocol(Run(sys.argv[1], sys.argv[2]), measure_widths)
 
 
 if __name__ == "__main__":

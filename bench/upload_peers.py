@@ -9,7 +9,6 @@ import http.client
 import json
 import os
 import pathlib
-import shutil
 import socket
 import struct
 import subprocess

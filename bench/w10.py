@@ -6,12 +6,11 @@
 One server is filled to 1 million events, to 10 million and so on up to EVENTS. At each size:
 memory, descriptors, appends at 16 connections, the answer to old batches that are sent again, and
 bytes on disk. At the last one the history is sealed beside appends, and all is measured once more.
-Settings: scripts/bench.
+With SEAL_AFTER the server seals beside the filling, too, and the filling waits for it: the disk then
+holds segments, the index and a few plain generations. Settings: scripts/bench.
 """
 
 import os
-import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -23,8 +22,12 @@ import peers as p
 import run as r
 
 CONNS = 16
-EVENT_BYTES = 760  # on disk, index and what the last generation reserves excepted
+PLAIN_BYTES = 608  # on disk an event, what the last generation reserves excepted
+SEALED_BYTES = 140
+KEY_BYTES = 160  # of the index a batch, while its runs are merged
 RESERVED_BYTES = 2 << 30
+GENERATION_BYTES = 64 << 20
+WAITING = 32  # closed generations that may wait for their seal
 SEAL_S = 7200
 
 
@@ -41,7 +44,56 @@ class Run(r.Run):
         most = r.setting("EVENTS", 200000 if smoke else 10**7, int)
         first = 60000 if smoke else 10**6
         self.points = [first * 10**n for n in range(10) if first * 10**n < most] + [most]
+        self.seal_after = r.setting("SEAL_AFTER", 0, int)
+        self.peak = 0  # bytes on disk, at most, as seen between the slices of the filling
         self.start = None  # of the first point, what the others are compared with
+
+
+class Server(history.Server):
+    def __init__(self, settings, seal_after):
+        super().__init__(settings)
+        self.seal_after = seal_after
+
+    def command(self):
+        return [*super().command(), "--seal-after-generations", self.seal_after]
+
+
+def in_use(directory):
+    """Bytes on disk beside a server that removes files."""
+    total = 0
+    for path in directory.rglob("*"):
+        try:
+            total += path.lstat().st_blocks * 512
+        except FileNotFoundError:
+            pass
+    return total
+
+
+def need_bytes(run):
+    """What the last size takes on the disk."""
+    events, batches = run.points[-1], run.points[-1] / run.batch
+    waiting = min(PLAIN_BYTES * events, (run.seal_after + WAITING) * GENERATION_BYTES)
+    history_bytes = SEALED_BYTES * events + waiting if run.seal_after else PLAIN_BYTES * events
+    return 1.1 * (history_bytes + KEY_BYTES * batches) + RESERVED_BYTES
+
+
+def make_room(run, server):
+    """Between two slices of the filling: waits until sealing keeps up with it."""
+    end = time.monotonic() + SEAL_S
+    while True:
+        run.peak = max(run.peak, in_use(server.dir))
+        history.need_disk(run.data, RESERVED_BYTES)
+        if run.seal_after == 0:
+            return
+        m = server.metrics()
+        if m["tallyman_journal_seal_failures_total"] > 0:
+            raise p.BenchError("a generation could not be sealed")
+        plain = m["tallyman_journal_generations"] - 1 - m["tallyman_journal_segments"]
+        if plain <= run.seal_after + WAITING:
+            return
+        if time.monotonic() > end:
+            raise p.BenchError("sealing does not keep up")
+        time.sleep(0.2)
 
 
 def sizes(server):
@@ -100,6 +152,8 @@ def measured(run, server, acks, what):
              "journal_per_event": metrics["tallyman_journal_bytes"] / server.events,
              "disk_per_event": size["history"] / server.events,
              "index_per_batch": size["index"] / max(1.0, metrics["tallyman_journal_batches_total"]),
+             "index_mb": metrics["tallyman_index_memory_bytes"] / 1e6,
+             "disk_mb": in_use(server.dir) / 1e6, "disk_peak_mb": run.peak / 1e6,
              "descriptors": server.descriptors(), **server.memory(),
              "syncs": syncs_per_ack(run, server)}
     rounds = []
@@ -124,6 +178,7 @@ def figures(facts):
     rounds = facts["rounds"]
     return {"append_p50_us": middle(rounds, "append", "p50_us"),
             "append_p99_us": middle(rounds, "append", "p99_us"),
+            "floor_p99_us": middle(rounds, "floor", "p99_us"),
             "old_p50_us": middle(rounds, "old", "p50_us"),
             "old_p99_us": middle(rounds, "old", "p99_us"),
             "rss_mb": facts["rss_mb"]}
@@ -144,8 +199,9 @@ def print_line(run, state, facts, more=()):
              f"append={middle(rounds, 'append', 'events_per_s'):.0f}/s",
              f"floor_share={r.spread(shares(rounds))} syncs={facts['syncs']:.4f}"]
     words += [f"{key}={value:.0f}" for key, value in now.items()]
-    words += [f"rss_max_mb={facts['rss_max_mb']:.0f}",
-              f"descriptors={facts['descriptors']}..{facts['descriptors_after']}"]
+    words += [f"{key}={facts[key]:.0f}" for key in ("rss_max_mb", "index_mb", "disk_mb",
+                                                    "disk_peak_mb")]
+    words += [f"descriptors={facts['descriptors']}..{facts['descriptors_after']}"]
     words += [f"{key}={facts[key]:.0f}" for key in ("journal_per_event", "disk_per_event",
                                                     "index_per_batch")]
     words += [f"ratio_first_{key}={now[key] / run.start[key]:.2f}" for key in now
@@ -205,20 +261,20 @@ def seal(run, server, acks, plain):
 
 def measure(run):
     settings = p.Settings(run.build, run.data, *history.CORES)
-    history.need_disk(run.data, run.points[-1] * EVENT_BYTES * 1.1 + RESERVED_BYTES)
-    server = history.Server(settings)
+    history.need_disk(run.data, need_bytes(run))
+    server = Server(settings, run.seal_after)
     server.start()
     acks = run.data / "acks"
     try:
         for number, point in enumerate(run.points):
             start, had = time.monotonic(), server.events
-            server.fill(lambda: point - server.events, run.batch,
-                        lambda: history.need_disk(run.data, RESERVED_BYTES),
+            server.fill(lambda: point - server.events, run.batch, lambda: make_room(run, server),
                         *((acks, 0.3 if run.smoke else 2.0) if number == 0 else ()))
             took_s = time.monotonic() - start
             filled = (server.events - had) / took_s
             plain = measured(run, server, acks, f"events={point}")
-            print_line(run, "plain", plain, [f"filled={filled:.0f}/s"])
+            print_line(run, "sealing" if run.seal_after else "plain", plain,
+                       [f"filled={filled:.0f}/s", f"took_s={took_s:.0f}"])
         seal(run, server, acks, plain)
         server.repeat_all(acks)
     finally:
@@ -228,27 +284,5 @@ def measure(run):
     server.verify_chain()
 
 
-def main():
-    if len(sys.argv) != 2:
-        print("usage: bench/w10.py BUILD", file=sys.stderr)
-        return 2
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    run = Run(sys.argv[1])
-    kind = r.begin_data(run)
-    if kind is None:
-        return 1
-    try:
-        disk = r.print_floor(run, kind)
-        try:
-            measure(run)
-        except (p.BenchError, subprocess.SubprocessError, OSError) as error:
-            run.fault(str(error))
-        path = r.write_results(run, disk)
-    finally:
-        shutil.rmtree(run.data, ignore_errors=True)
-    r.say(f"# written: {path}")
-    return 1 if run.faults else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(r.main_of(Run, measure))

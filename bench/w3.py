@@ -10,8 +10,6 @@ scripts/bench.
 """
 
 import os
-import shutil
-import signal
 import subprocess
 import sys
 
@@ -203,30 +201,15 @@ def settings_of(run):
     return s
 
 
-def main():
-    if len(sys.argv) != 2:
-        print("usage: bench/w3.py BUILD", file=sys.stderr)
-        return 2
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    run = Run(sys.argv[1])
-    kind = r.begin_data(run)
-    if kind is None:
-        return 1
-    try:
-        peers = {(name, uuids): CLASSES[name](settings_of(run))
-                 for name in run.peers for uuids in run.kinds}
-        for (name, uuids), peer in peers.items():
-            peer.dir = run.data / f"{name}-{uuids}"
-        disk = r.print_floor(run, kind)
-        for number in range(run.rounds):
-            one_round(run, number, peers)
-        print_lines(run)
-        path = r.write_results(run, disk)
-    finally:
-        shutil.rmtree(run.data, ignore_errors=True)
-    r.say(f"# written: {path}")
-    return 1 if run.faults else 0
+def measure_all(run):
+    peers = {(name, uuids): CLASSES[name](settings_of(run))
+             for name in run.peers for uuids in run.kinds}
+    for (name, uuids), peer in peers.items():
+        peer.dir = run.data / f"{name}-{uuids}"
+    for number in range(run.rounds):
+        one_round(run, number, peers)
+    print_lines(run)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(r.main_of(Run, measure_all))

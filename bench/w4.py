@@ -10,9 +10,6 @@ appends a second arrive in an open loop. Settings: scripts/bench.
 """
 
 import os
-import pathlib
-import shutil
-import signal
 import socket
 import statistics
 import subprocess
@@ -249,29 +246,14 @@ def measure_tail(run, settings, count):
     finish(run, f"followers={count}", " ".join(words), rounds)
 
 
-def main():
-    if len(sys.argv) != 2:
-        print("usage: bench/w4.py BUILD", file=sys.stderr)
-        return 2
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    run = Run(sys.argv[1])
-    kind = r.begin_data(run)
-    if kind is None:
-        return 1
+def measure_all(run):
     two_cores = os.cpu_count() > 1
     settings = p.Settings(run.build, run.data, 0 if two_cores else None, 1 if two_cores else None)
     settings.batch = 1000
-    try:
-        disk = r.print_floor(run, kind)
-        measure_reading(run, settings)
-        for count in run.followers:
-            measure_tail(run, settings, count)
-        path = r.write_results(run, disk)
-    finally:
-        shutil.rmtree(run.data, ignore_errors=True)
-    r.say(f"# written: {path}")
-    return 1 if run.faults else 0
+    measure_reading(run, settings)
+    for count in run.followers:
+        measure_tail(run, settings, count)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(r.main_of(Run, measure_all))

@@ -11,8 +11,6 @@ directory. Settings: scripts/bench.
 """
 
 import os
-import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -341,30 +339,15 @@ def spread_directories(run):
         r.say(f"# W5 all servers' files lie in one block group: {done.stderr.strip()}")
 
 
-def main():
-    if len(sys.argv) != 2:
-        print("usage: bench/w5.py BUILD", file=sys.stderr)
-        return 2
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    run = Run(sys.argv[1])
+def measure_all(run):
     if "tus" in run.peers:
         up.install_tus(run.build)
-    kind = r.begin_data(run)
-    if kind is None:
-        return 1
-    try:
-        spread_directories(run)
-        disk = r.print_floor(run, kind)
-        make_inputs(run)
-        for number in range(run.rounds):
-            one_round(run, number)
-        print_lines(run)
-        path = r.write_results(run, disk)
-    finally:
-        shutil.rmtree(run.data, ignore_errors=True)
-    r.say(f"# written: {path}")
-    return 1 if run.faults else 0
+    spread_directories(run)
+    make_inputs(run)
+    for number in range(run.rounds):
+        one_round(run, number)
+    print_lines(run)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(r.main_of(Run, measure_all))

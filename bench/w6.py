@@ -12,8 +12,6 @@ SEED gives the cuts. Settings: scripts/bench.
 import http.client
 import os
 import random
-import shutil
-import signal
 import socket
 import statistics
 import struct
@@ -381,32 +379,17 @@ def attempt(run, what, work, *args):
         run.fault(f"{what}: {error}")
 
 
-def main():
-    if len(sys.argv) != 2:
-        print("usage: bench/w6.py BUILD", file=sys.stderr)
-        return 2
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    run = Run(sys.argv[1])
+def measure_all(run):
     if "tus" in run.peers:
         up.install_tus(run.build)
-    kind = r.begin_data(run)
-    if kind is None:
-        return 1
-    try:
-        disk = r.print_floor(run, kind)
-        make_inputs(run)
-        if "cuts" in run.steps:
-            for name in run.peers:
-                attempt(run, f"cuts {name}", cuts, name, run.inputs[min(run.sizes)])
-        for what, work in (("last", last), ("appends", appends), ("memory", memory)):
-            if what in run.steps:
-                attempt(run, what, work)
-        path = r.write_results(run, disk)
-    finally:
-        shutil.rmtree(run.data, ignore_errors=True)
-    r.say(f"# written: {path}")
-    return 1 if run.faults else 0
+    make_inputs(run)
+    if "cuts" in run.steps:
+        for name in run.peers:
+            attempt(run, f"cuts {name}", cuts, name, run.inputs[min(run.sizes)])
+    for what, work in (("last", last), ("appends", appends), ("memory", memory)):
+        if what in run.steps:
+            attempt(run, what, work)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(r.main_of(Run, measure_all))

@@ -11,10 +11,7 @@ and load share the machine as they would. Settings: scripts/bench.
 """
 
 import contextlib
-import os
 import pathlib
-import shutil
-import signal
 import sqlite3
 import statistics
 import subprocess
@@ -313,29 +310,14 @@ def print_lines(run):
                             "rounds": [result for _, result in run.done[mode, aside]]})
 
 
-def main():
-    if len(sys.argv) != 2:
-        print("usage: bench/w7.py BUILD", file=sys.stderr)
-        return 2
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    run = Run(sys.argv[1])
-    kind = r.begin_data(run)
-    if kind is None:
-        return 1
-    try:
-        disk = r.print_floor(run, kind)
-        best = peak(run)
-        run.rate = best / 4
-        r.say(f"# W7 intake peak {best:.0f}/s, offered {run.rate:.0f}/s")
-        for number in range(run.rounds):
-            one_round(run, number)
-        print_lines(run)
-        path = r.write_results(run, disk)
-    finally:
-        shutil.rmtree(run.data, ignore_errors=True)
-    r.say(f"# written: {path}")
-    return 1 if run.faults else 0
+def measure_all(run):
+    best = peak(run)
+    run.rate = best / 4
+    r.say(f"# W7 intake peak {best:.0f}/s, offered {run.rate:.0f}/s")
+    for number in range(run.rounds):
+        one_round(run, number)
+    print_lines(run)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(r.main_of(Run, measure_all))

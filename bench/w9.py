@@ -16,7 +16,6 @@ import json
 import os
 import pathlib
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -366,38 +365,18 @@ PEERS = {"redis": measure_redis, "postgres": measure_postgres}
 
 def measure(run):
     settings = p.Settings(run.build, run.data, *history.CORES)
-    payloads, events = measure_tallyman(run, settings)
-    for name, work in PEERS.items():
-        if name in run.peers:
-            try:
-                work(run, settings, payloads, events)
-            except (p.BenchError, subprocess.SubprocessError, OSError) as error:
-                run.fault(f"{name}: {error}")
-    print_lines(run, events)
-
-
-def main():
-    if len(sys.argv) != 2:
-        print("usage: bench/w9.py BUILD", file=sys.stderr)
-        return 2
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    run = Run(sys.argv[1])
-    kind = r.begin_data(run)
-    if kind is None:
-        return 1
+    events = 0
     try:
-        disk = r.print_floor(run, kind)
-        try:
-            measure(run)
-        except (p.BenchError, subprocess.SubprocessError, OSError) as error:
-            run.fault(str(error))
-            print_lines(run, 0)
-        path = r.write_results(run, disk)
+        payloads, events = measure_tallyman(run, settings)
+        for name, work in PEERS.items():
+            if name in run.peers:
+                try:
+                    work(run, settings, payloads, events)
+                except (p.BenchError, subprocess.SubprocessError, OSError) as error:
+                    run.fault(f"{name}: {error}")
     finally:
-        shutil.rmtree(run.data, ignore_errors=True)
-    r.say(f"# written: {path}")
-    return 1 if run.faults else 0
+        print_lines(run, events)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(r.main_of(Run, measure))
