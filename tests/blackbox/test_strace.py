@@ -513,6 +513,29 @@ def test_L14_out_of_descriptors_in_accept(world, error):
     wire.close()
 
 
+# ---- reads ----
+
+def test_a_read_that_fails_is_told_and_passes(world):
+    """Proves: EIO from a closed generation is an error to its readers and never the end of the history, appends go on beside it, and
+    when the fault has gone so has the error."""
+    server = world.make(*SMALL)
+    fill_some(world)
+    closed = sorted((server.data / "journal" / "pending").iterdir())
+    assert len(closed) >= 2
+    with world.attached("pread64:error=EIO", paths=closed[:1]) as fault:
+        last = json.loads(server.get("/v1/events?limit=1000", headers=NDJSON).body.splitlines()[-1])
+        assert (last["type"], last["error"]) == ("error", "internal_error")
+        with pytest.raises(http.client.IncompleteRead):
+            server.get("/v1/events?limit=1000")
+        behind = server.get(f"/v1/events?limit=1000&after={closed[0].stem[37:]}")
+        assert behind.status == 200 and behind.json["events"], "what can be read is read"
+        world.append()
+    assert any(call.injected for call in fault.calls("pread64"))
+    world.history.extend(server)
+    world.history.settle()
+    world.restart()
+
+
 # ---- start ----
 
 def torn_directory(world):
