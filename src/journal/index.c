@@ -18,9 +18,9 @@
  * memory_bytes index_full says so, and appends wait. A failed merge leaves its inputs in use. A
  * run that cannot be read makes index_find fail: the caller refuses the append. One of which a
  * block does not hold is removed as well (index_condemn), and made again from the journal
- * (index_mend.c), by the next start if not before. When a generation cannot be closed for want of memory, its keys stay in the active
- * table, are found there and are left out of the next generation's run. Aborts: a key taken back
- * that is not there. */
+ * (index_mend.c), by the next start if not before. When a generation cannot be closed for want of
+ * memory, its keys stay in the active table, are found there and are left out of the next
+ * generation's run. Aborts: a key taken back that is not there. */
 #include "journal/index.h"
 
 #include <errno.h>

@@ -1,10 +1,10 @@
 /* index_work: writing runs and summaries of closed generations, and merging runs.
  *
  * Work is one queue of jobs (a closed generation: write its run, write its summary), the damaged
- * run that is to be made again (index_mend.c), and the merge that the view calls for. index_step does the next piece of it: on the thread of its own with
- * `background`, else inside index_open, index_close_generation and index_settle. Jobs go before
- * merging, and merging goes in small steps, so that tables do not pile up in memory behind a long
- * merge.
+ * run that is to be made again (index_mend.c), and the merge that the view calls for. index_step
+ * does the next piece of it: on the thread of its own with `background`, else inside index_open,
+ * index_close_generation and index_settle. Jobs go before merging, and merging goes in small steps,
+ * so that tables do not pile up in memory behind a long merge.
  *
  * What merging costs: each key is written once when its generation is closed and once in each tier,
  * log8(generations) times: 4 times 32 bytes with a thousand generations. One sync of a file and one

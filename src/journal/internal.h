@@ -179,7 +179,7 @@ int journal_load_sealed(struct journal *j, struct generation *g,
 /* open_sealed.c: a last record without its line feed was never committed, and is cut off; unless it
  * is a damaged one: ERR_CORRUPT, and nothing was changed. */
 int journal_cut_manifest(struct journal *j, uint64_t good_bytes, struct err *e) MUST_CHECK;
-/* Removes what a cut seal left, and makes damaged segments again of which the plain file is left. */
+/* Removes what a cut seal left, and makes damaged segments again whose plain file is left. */
 struct inventory;
 int journal_clear_seals(struct journal *j, const struct inventory *inv, struct err *e) MUST_CHECK;
 /* rebuild.c: adds the closed generations and takes what index/ says of them. When something is

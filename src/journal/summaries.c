@@ -1,8 +1,8 @@
 /* What the journal and the index tell each other about closed generations.
  *
  * The functions are called by whoever writes runs and summaries, most often the index's thread,
- * while the journal is open. A generation that was closed keeps its bytes; once set, what is noted of it does
- * not change until the journal is closed.
+ * while the journal is open. A generation that was closed keeps its bytes; once set, what is noted
+ * of it does not change until the journal is closed.
  *
  * Power failure: nothing is written here. Answers: all failures; without memory for the checksums
  * the generation is read unchecked, and a restart tries again. */

@@ -64,8 +64,8 @@ static bool comment_is_due(const struct follower *f, uint64_t now)
 }
 
 /* Passes over what does not match, up to the first event that does, or to the end. False: the ring
- * does not go back so far. *cost is how many were looked at, and those behind the first match, which
- * are looked at twice before it is sent. */
+ * does not go back so far. *cost is how many were looked at, and twice those from the first match
+ * on, which are looked at twice before it is sent. */
 static bool pass_over(struct follower *f, uint32_t *cost)
 {
     const struct recent *r = &f->h->followers.recent;
