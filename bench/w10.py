@@ -22,9 +22,9 @@ import peers as p
 import run as r
 
 CONNS = 16
-PLAIN_BYTES = 608  # on disk an event, what the last generation reserves excepted
-SEALED_BYTES = 140
-KEY_BYTES = 160  # of the index a batch, while its runs are merged
+PLAIN_BYTES = 730  # on disk an event, what the last generation reserves excepted
+SEALED_BYTES = 130
+KEY_BYTES = 100  # of the index a batch, while its runs are merged
 RESERVED_BYTES = 2 << 30
 GENERATION_BYTES = 64 << 20
 WAITING = 32  # closed generations that may wait for their seal
