@@ -102,14 +102,14 @@ static int bad_write(int r, struct err *e)
     return r;
 }
 
-int seal_file_hash(int fd, uint8_t out[SHA256_LEN], struct err *e)
+static int hash_file(int fd, uint8_t out[SHA256_LEN], struct err *e)
 {
     struct sha256 h;
     uint64_t at = 0;
     int64_t n;
     char *piece = malloc(SEGMENT_BLOCK_BYTES);
     if (piece == NULL) {
-        return err_set(e, ERR_NO_MEMORY, "no memory to hash a file");
+        return err_set(e, ERR_NO_MEMORY, "no memory to hash a segment");
     }
     sha256_start(&h);
     while ((n = os_pread_full(fd, piece, SEGMENT_BLOCK_BYTES, at)) > 0) {
@@ -131,7 +131,7 @@ int seal_file_check(const char *path, const uint8_t sha256[SHA256_LEN], struct e
     if (fd < 0) {
         return err_os(e, fd, "open", "a segment");
     }
-    int r = seal_file_hash(fd, got, e);
+    int r = hash_file(fd, got, e);
     (void)os_close(fd);
     if (r == 0 && memcmp(got, sha256, SHA256_LEN) != 0) {
         r = err_set(e, ERR_CORRUPT, "a segment does not have the SHA-256 in its name");

@@ -27,8 +27,6 @@ struct seal_job {
  * that name is not known. Whatever fails, the plain file is as it was. Blocks. */
 int seal_file_make(const struct seal_job *job, struct layout_generation *out,
                    uint64_t *stored_bytes, bool *uncertain, struct err *e) MUST_CHECK;
-/* SHA-256 of all of the file. ERR_IO, ERR_NO_MEMORY. */
-int seal_file_hash(int fd, uint8_t out[SHA256_LEN], struct err *e) MUST_CHECK;
 /* 0 when the file's SHA-256 is `sha256`; ERR_CORRUPT, ERR_NOT_FOUND, ERR_IO, ERR_NO_MEMORY. */
 int seal_file_check(const char *path, const uint8_t sha256[SHA256_LEN], struct err *e) MUST_CHECK;
 
