@@ -237,6 +237,17 @@ def test_the_verb(make_server):
     assert len(server.get("/v1/streams").json["streams"]) == 1
 
 
+def test_what_is_sealed_before_the_answer_is_told(make_server, workdir):
+    """Proves: generations that are sealed while the request that asks for it still closes the tail are reported like the others."""
+    server = make_server(*SMALL)
+    fill(server, 0, 40)
+    plain = len(pending(server.data))
+    journal = server.data / "journal"
+    with Attached(server, workdir / "trace", "rename:delay_enter=700000", paths=[journal / "tail.ndjson"], calls="rename"):
+        told = server.cli("seal", check=0).stderr.splitlines()
+    assert len(told) == plain + 1 == len(segments(server.data))
+
+
 def test_what_stands_in_segments_counts(make_server):
     """Proves: keys, retirements and stream frontiers that only sealed generations hold are honoured, also without an index."""
     server = make_server(*SMALL)

@@ -72,13 +72,14 @@ static int read_params(struct params *p, bool post, struct http_request *req, st
                                                : "the query string is malformed");
 }
 
-static void put_status(struct buf *b, struct journal *j)
+/* sealed: which of the results are told already. */
+static void put_status(struct buf *b, struct journal *j, const uint64_t *sealed)
 {
     struct journal_seal_status st;
 
     journal_get_seal_status(j, &st);
     manage_put_flag(b, "active", st.active);
-    manage_put_number(b, "sealed", st.sealed);
+    manage_put_number(b, "sealed", sealed != NULL ? *sealed : st.sealed);
     manage_put_number(b, "wanted", st.wanted);
     manage_put_number(b, "possible", st.possible);
     manage_put_flag(b, "stopped", st.stopped);
@@ -91,14 +92,17 @@ void manage_seal(void *ctx, struct http_request *req)
     struct params p = {.tail = true};
     struct err e = {0};
     struct buf b = {0};
+    struct journal_seal_status before;
 
+    /* What is sealed before the answer is made is this request's, too. */
+    journal_get_seal_status(m->journal, &before);
     if (read_params(&p, true, req, &e) != 0 ||
         journal_seal_request(m->journal, (uint32_t)p.keep, p.tail, &e) != 0) {
         manage_answer_err(req, &e);
         return;
     }
     buf_put_char(&b, '{');
-    put_status(&b, m->journal);
+    put_status(&b, m->journal, &before.sealed);
     buf_put_char(&b, '}');
     manage_answer(req, 202, &b);
 }
@@ -124,7 +128,7 @@ void manage_seal_show(void *ctx, struct http_request *req)
     }
     /* The status first: what it counts is among the results. */
     buf_put_char(&b, '{');
-    put_status(&b, m->journal);
+    put_status(&b, m->journal, NULL);
     count = journal_seal_results(m->journal, p.after, rows, SEAL_RECENT);
     json_put_name(&b, "segments");
     buf_put_char(&b, '[');
