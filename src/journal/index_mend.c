@@ -132,14 +132,13 @@ void index_mend_step(struct index *ix)
     if (result == 0 && m->count == m->span) {
         const struct index_view_change change = {.run_split = m->bad, .parts = m->parts};
 
-        result = index_publish(ix, &change, NULL);
+        result = index_publish(ix, &change, NULL, &e);
         if (result == 0) {
             index_run_name(name, m->bad->from, m->bad->to);
             log_line(LOG_INFO, "index", "%s was made again from the journal", name);
             index_mend_drop(ix);
             return;
         }
-        (void)err_set(&e, result, "no memory to use what was made");
     }
     if (result != 0) {
         index_failed("make again", "a damaged run", &e);
