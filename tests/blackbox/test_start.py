@@ -1,5 +1,6 @@
 """What a start refuses, in which words, and that it leaves the place as it was; and what it mends."""
 import fcntl
+import json
 import pathlib
 import re
 import signal
@@ -7,6 +8,7 @@ import socket
 
 import pytest
 from conftest import batch, event, replay_all, tallyman, verify
+from ledger import NDJSON
 
 SMALL = ("--generation-bytes", "64KiB")
 
@@ -147,6 +149,35 @@ def test_L25_a_damaged_closed_generation_that_is_read_at_the_start(stopped):
     assert stopped.append(batch("more")).status == 503
     stopped.kill()
     assert contents(stopped.data / "journal") == before
+
+
+def test_L25_damage_that_comes_while_the_server_runs(make_server, workdir):
+    """Proves: a byte that rots in a closed generation is told to whoever reads it, ends no other reading, never makes a stored batch
+    new, and is in no backup and no segment; what is new is taken."""
+    server = make_server(*SMALL)
+    events = [{**event(1), "payload": {"fill": "x" * 700}}] * 4
+    for n in range(50):
+        assert server.append(batch(f"b{n}", *events)).status == 200
+    hurt = sorted((server.data / "journal" / "pending").iterdir())[1]
+    id_there = json.loads(hurt.read_bytes().split(b"\n")[0])["batch_id"]
+    with open(hurt, "r+b") as file:
+        file.seek(hurt.read_bytes().index(b"xxxx") + 20)
+        file.write(b"y")
+    last = json.loads(server.get("/v1/events?limit=1000", headers=NDJSON).body.splitlines()[-1])
+    assert (last["type"], last["error"]) == ("error", "internal_error")
+    assert len(server.get(f"/v1/events?limit=1000&after={hurt.stem[37:]}").json["events"]) > 0
+    followed = server.cli("follow", "--until-caught-up", "--retry", "0", check=1)
+    assert "replay_failed; go on with --after" in followed.stderr
+    assert len(server.cli("replay", "--last", "5", check=0).stdout.splitlines()) == 5
+    for again in (batch(id_there, *events), batch(id_there, event(2))):
+        answer = server.append(again)
+        assert (answer.status, answer.json["error"]) == (500, "internal_error")
+    assert server.metric("tallyman_journal_corrupt_reads_total") >= 4
+    assert "generation 1 is damaged" in server.cli("seal", check=1).stderr and hurt.exists()
+    backup = tallyman("backup", "--data", str(server.data), str(workdir / "backup"))
+    assert backup.returncode == 3 and hurt.name in backup.stderr
+    assert verify(server.data)["ok"] is False
+    assert server.append(batch("new", event(3))).status == 200 and server.get("/readyz").status == 200
 
 
 def test_an_uncommitted_last_manifest_record_is_cut(stopped):
