@@ -1,12 +1,13 @@
 /* tallyman reindex: forgets index/ and makes it again from the history, which is read and proven
  * whole on the way. For when a disk has damaged files there; a server does the same by itself with
  * what it misses. Needs the directory for itself: a server that runs keeps it (and needs no such
- * help: what it finds damaged it makes again at its next start).
+ * help: what it finds damaged it makes again by itself).
  *
  * Power failure: the index is derived; the next start makes what is missing then. Exit 0: done; 1:
  * it could not be done, or the history is damaged, with the place. */
 #include <stdio.h>
 
+#include "base/log.h"
 #include "journal/journal.h"
 #include "journal/layout.h"
 #include "main/args.h"
@@ -48,6 +49,7 @@ static int run(const char *data)
         output_error("reindex", "%s: no history there", data);
         return EXIT_FAILED;
     }
+    log_set_level(LOG_WARN); /* a line for each generation is for servers */
     progress_start_silent(&p, "reindex", 0, 0);
     int r = journal_open(data, &options, &j, &e);
     progress_end();

@@ -98,7 +98,7 @@ def test_the_verb(large):
     """Proves: reindex makes the index of a stopped server's directory, needs the server to be stopped, and names damage."""
     server, ids = large
     done = tallyman("reindex", "--data", str(server.data))
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0 and done.stderr == "", done.stderr
     assert f"{34 * MIB} events indexed" in done.stdout
     server.start()
     assert server.get("/readyz").status == 200 and "rebuilding the index" not in server.log
