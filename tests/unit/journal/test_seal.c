@@ -861,6 +861,60 @@ static void test_every_fault_of_making_again(void **state)
     twice_end(&f, &t);
 }
 
+struct power {
+    struct fx *f;
+    const struct twice *t;
+    uint64_t last; /* hash of the disk that was tried last */
+    unsigned tried;
+};
+
+static void cut_and_mend(void *ctx, struct model *m, const struct model_call *call)
+{
+    struct power *p = ctx;
+    struct model_crashes it;
+    struct model *after;
+    if (call->number % step_of() != 0) {
+        return;
+    }
+    model_crashes_begin(&it, m, 2, 2, call->number);
+    while ((after = model_crashes_next(&it)) != NULL) {
+        struct fx g = *p->f;
+        uint64_t hash = model_hash(after);
+        if (hash != p->last) {
+            g.m = after;
+            g.j = NULL;
+            model_use(after);
+            fx_open(&g);
+            expect_mended(&g, p->t);
+            fx_close(&g);
+            p->tried++;
+        }
+        p->last = hash;
+        model_free(after);
+    }
+    model_use(m);
+}
+
+/* The power goes before any call of it: whatever of the two files lands, the next start has one. */
+static void test_power_while_making_again(void **state)
+{
+    struct fx f;
+    struct twice t;
+    struct power p = {&f, &t, 0, 0};
+    (void)state;
+    twice_start(&f, &t);
+    hurt_segment(&t, 0);
+    sync_path(t.segment);
+    sync_path(t.plain);
+    assert_int_equal(os_sync_dir(f.layout.pending), 0);
+    model_set_hook(f.m, cut_and_mend, &p);
+    fx_open(&f);
+    model_set_hook(f.m, NULL, NULL);
+    expect_mended(&f, &t);
+    assert_true(p.tried > 50 / step_of());
+    twice_end(&f, &t);
+}
+
 /* Neither is removed when both are damaged: a byte of the plain file, its end, a line more. */
 static void test_the_last_good_copy_stays(void **state)
 {
@@ -994,6 +1048,7 @@ int main(void)
         cmocka_unit_test(test_record_of_another_segment),
         cmocka_unit_test(test_a_damaged_segment_is_made_again),
         cmocka_unit_test(test_every_fault_of_making_again),
+        cmocka_unit_test(test_power_while_making_again),
         cmocka_unit_test(test_the_last_good_copy_stays),
         cmocka_unit_test(test_read_from_the_plain_file),
         cmocka_unit_test(test_in_the_background),
