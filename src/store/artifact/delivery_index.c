@@ -157,7 +157,11 @@ int delivery_index_open(const char *data, struct delivery_index **out, bool *reb
     if (r < 0) {
         return r;
     }
-    if (os_stat(path, &st) == -ENOENT) {
+    r = os_stat(path, &st);
+    if (r < 0 && r != -ENOENT) {
+        return err_os(e, r, "stat", path);
+    }
+    if (r < 0) {
         *rebuilt = true;
         r = remove_beside(path, "-wal", e);
         if (r == 0) {

@@ -431,8 +431,9 @@ static int next_purge(const struct search *s, struct delivery_work *out)
         out->due_ms = head.due_ms;
         return 0;
     }
-    r = give(s, "", &head, out);
-    return r == 0 ? load_times(s, head.package_id, out) : r;
+    r = load_times(s, head.package_id, out);
+    head.sent_at = out->sent_at;
+    return r == 0 ? give(s, "", &head, out) : r;
 }
 
 int delivery_index_next(struct delivery_index *ix, int64_t now_ms, const struct delivery_ask *ask,

@@ -1,0 +1,556 @@
+/* test_told_delivery: while the deliverer's index is changed or asked, every file call, every call
+ * of SQLite and every allocation fails once (tests/lib/told.h). Whoever asked is told; the rows are
+ * those of before, or all of those of after; and the same call goes through afterwards. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/log.h"
+#include "store/artifact/delivery_index_internal.h"
+#include "store/artifact/proof.h"
+#include "tests/lib/told.h"
+
+#define NOW 1000
+#define MS  INT64_C(1000)
+
+/* The artifacts of the file that every operation begins with; each stands somewhere else. */
+enum { BUILDING = 1, PENDING, SENDING, SENT, VERIFIED, PARKED, WAITING, OTHER, LATE, COUNT = LATE };
+
+struct world {
+    char dir[80];
+    unsigned char *bytes; /* of the database, closed */
+    size_t size;
+    struct delivery_index *ix;
+    int (*again)(void *world, struct err *e); /* the operation */
+    uint64_t before, after;                   /* what the rows are then */
+};
+
+static struct world world;
+
+/* ---- artifacts and their packages ---- */
+
+static const char *project_of(unsigned n)
+{
+    return n % 3 == 0 ? "beta" : n == OTHER ? "gamma" : "alpha";
+}
+
+static struct delivery_artifact artifact(unsigned n)
+{
+    struct delivery_artifact a = {.size_bytes = n, .accepted_at = 5};
+    (void)snprintf(a.object_id, sizeof a.object_id, "%032x", n);
+    (void)snprintf(a.project, sizeof a.project, "%s", project_of(n));
+    (void)snprintf(a.filename, sizeof a.filename, "f%u", n);
+    (void)snprintf(a.checksum, sizeof a.checksum, "%064x", n);
+    return a;
+}
+
+static const struct delivery_plan *plan_of(unsigned n)
+{
+    static struct delivery_plan p[64];
+    static bool made[64];
+    struct delivery_artifact a = artifact(n);
+    const struct artifact_sink to = {
+        .sink = "directory", .directory = "/somewhere", .retention_ms = n == VERIFIED ? 1 : -1};
+    struct err e = {0};
+    assert_true(n < 64);
+    if (!made[n]) {
+        assert_int_equal(delivery_plan_begin(&p[n], &a, &to, &e), 0);
+        for (unsigned i = 0; i < DELIVERY_FILES_MAX; i++) {
+            struct delivery_digests *d = &p[n].file[i].digests;
+            memset(d->blake3, 'b', BLAKE3_HEX_LEN);
+            memset(d->md5, 'c', MD5_HEX_LEN);
+            memset(d->sha1, 'd', SHA1_HEX_LEN);
+            p[n].file[i].size = a.size_bytes + i;
+        }
+        memcpy(p[n].file[0].digests.blake3, a.checksum, BLAKE3_HEX_LEN);
+        made[n] = true;
+    }
+    return &p[n];
+}
+
+static int add(struct world *w, unsigned n, struct err *e)
+{
+    struct delivery_artifact a = artifact(n);
+    int r = delivery_index_begin(w->ix, e);
+    if (r == 0) {
+        r = delivery_index_add(w->ix, &a, NOW * MS, e);
+    }
+    if (r == 0) {
+        r = delivery_index_commit(w->ix, e);
+    }
+    if (r != 0) {
+        delivery_index_undo(w->ix);
+    }
+    return r;
+}
+
+/* ---- the database ---- */
+
+static void path_of(const struct world *w, const char *tail, char path[120])
+{
+    (void)snprintf(path, 120, "%s/" DELIVERY_FILE "%s", w->dir, tail);
+}
+
+static void remove_files(const struct world *w)
+{
+    static const char *const tails[] = {"", "-wal", "-shm"};
+    char path[120];
+    for (size_t i = 0; i < sizeof tails / sizeof *tails; i++) {
+        path_of(w, tails[i], path);
+        (void)unlink(path);
+    }
+}
+
+static void open_index(struct world *w)
+{
+    struct err e = {0};
+    bool rebuilt;
+    if (delivery_index_open(w->dir, &w->ix, &rebuilt, &e) != 0) {
+        fail_msg("%s", e.text);
+    }
+}
+
+static uint64_t add_rows(struct sqlite3 *db, const char *sql, uint64_t h)
+{
+    sqlite3_stmt *st = NULL;
+    assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &st, NULL), SQLITE_OK);
+    while (sqlite3_step(st) == SQLITE_ROW) {
+        for (int i = 0; i < sqlite3_column_count(st); i++) {
+            const unsigned char *text = sqlite3_column_text(st, i);
+            for (; text != NULL && *text != '\0'; text++) {
+                h = (h ^ *text) * UINT64_C(0x100000001b3);
+            }
+            h = (h ^ 0x1ff) * UINT64_C(0x100000001b3);
+        }
+    }
+    assert_int_equal(sqlite3_finalize(st), SQLITE_OK);
+    return h;
+}
+
+/* A hash of every row of every table, as another connection sees them. */
+static uint64_t rows(const struct world *w)
+{
+    struct sqlite3 *db;
+    sqlite3_stmt *st = NULL;
+    char path[120], sql[200];
+    uint64_t h = 1;
+    path_of(w, "", path);
+    assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(db,
+                                        "SELECT name FROM sqlite_master WHERE type = 'table'"
+                                        " AND name NOT LIKE 'sqlite_%' ORDER BY name",
+                                        -1, &st, NULL),
+                     SQLITE_OK);
+    while (sqlite3_step(st) == SQLITE_ROW) {
+        (void)snprintf(sql, sizeof sql, "SELECT * FROM %s ORDER BY 1, 2",
+                       (const char *)sqlite3_column_text(st, 0));
+        h = add_rows(db, sql, h);
+    }
+    assert_int_equal(sqlite3_finalize(st), SQLITE_OK);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+    return h;
+}
+
+/* ---- before and after ---- */
+
+static void must(int r, const struct err *e)
+{
+    if (r != 0) {
+        fail_msg("%s", e->text);
+    }
+}
+
+static int setup(void **state)
+{
+    struct world *w = &world;
+    struct err e = {0};
+    struct stat st;
+    char path[120];
+    (void)state;
+    log_set_level(LOG_ERROR + 1);
+    (void)snprintf(w->dir, sizeof w->dir, "%s/tallyman-told-XXXXXX",
+                   access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    assert_non_null(mkdtemp(w->dir));
+    open_index(w);
+    for (unsigned n = 1; n <= COUNT; n++) {
+        const struct delivery_plan *p = plan_of(n);
+        must(add(w, n, &e), &e);
+        if (n == BUILDING || n == OTHER) {
+            continue;
+        }
+        must(delivery_index_seal(w->ix, p, NOW, NOW * MS, &e), &e);
+        if (n != PENDING) {
+            must(delivery_index_claim(w->ix, p, NOW, &e), &e);
+        }
+        if (n == SENT || n == VERIFIED || n == LATE) {
+            must(delivery_index_sent(w->ix, p, NOW, &e), &e);
+        }
+        if (n == VERIFIED) {
+            must(delivery_index_verified(w->ix, p, NOW, &e), &e);
+        } else if (n == PARKED) {
+            must(delivery_index_park(w->ix, p, NOW, "no room", "make room", &e), &e);
+        } else if (n == WAITING) {
+            must(delivery_index_retry(w->ix, p, NOW, (NOW + 9) * MS, "not now", &e), &e);
+        } else if (n == LATE) {
+            must(delivery_index_unseen(w->ix, p, NOW, (NOW + 9) * MS, true, "where?", &e), &e);
+        }
+    }
+    delivery_index_close(w->ix);
+    w->ix = NULL;
+    (void)rows(w); /* the last to close it brings its log into it */
+    path_of(w, "", path);
+    int fd = open(path, O_RDONLY);
+    assert_true(fd >= 0);
+    assert_int_equal(fstat(fd, &st), 0);
+    w->size = (size_t)st.st_size;
+    w->bytes = malloc(w->size);
+    assert_non_null(w->bytes);
+    assert_int_equal(read(fd, w->bytes, w->size), w->size);
+    assert_int_equal(close(fd), 0);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    remove_files(&world);
+    free(world.bytes);
+    assert_int_equal(rmdir(world.dir), 0);
+    return 0;
+}
+
+static void begin_file(void *ctx)
+{
+    struct world *w = ctx;
+    char path[120];
+    remove_files(w);
+    path_of(w, "", path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, w->bytes, w->size), w->size);
+    assert_int_equal(close(fd), 0);
+}
+
+static void begin_open(void *ctx)
+{
+    begin_file(ctx);
+    open_index(ctx);
+}
+
+static void begin_none(void *ctx)
+{
+    remove_files(ctx);
+}
+
+static void close_index(struct world *w)
+{
+    delivery_index_close(w->ix);
+    w->ix = NULL;
+}
+
+static void end(void *ctx, int r)
+{
+    struct world *w = ctx;
+    struct err e = {0};
+    if (w->after != 0) { /* else sweep() learns what it is */
+        uint64_t now = rows(w);
+        if (r == 0 ? now != w->after : now != w->before && now != w->after) {
+            fail_msg("half of it is done, or nothing: %d", r);
+        }
+        if (r != 0 && now == w->before) {
+            must(w->again(w, &e), &e);
+            assert_true(rows(w) == w->after);
+        }
+    }
+    close_index(w);
+}
+
+/* Opened anew after a failure, it is whole; and it was not made anew. */
+static void end_opening(void *ctx, int r)
+{
+    struct world *w = ctx;
+    (void)r;
+    close_index(w);
+    open_index(w);
+    assert_true(w->after == 0 || rows(w) == w->after);
+    close_index(w);
+}
+
+/* ---- the operations ---- */
+
+#define RUN(name, call)                             \
+    static int run_##name(void *ctx, struct err *e) \
+    {                                               \
+        struct world *w = ctx;                      \
+        return call;                                \
+    }
+
+RUN(add, add(w, 40, e))
+RUN(seal, delivery_index_seal(w->ix, plan_of(BUILDING), NOW, NOW *MS, e))
+RUN(build_retry, delivery_index_build_retry(w->ix, plan_of(OTHER)->package_id, NOW, (NOW + 5) * MS,
+                                            "it did not fit", e))
+RUN(build_park,
+    delivery_index_build_park(w->ix, plan_of(OTHER)->package_id, NOW, "broken", "mend it", e))
+RUN(claim, delivery_index_claim(w->ix, plan_of(PENDING), NOW, e))
+RUN(sent, delivery_index_sent(w->ix, plan_of(SENDING), NOW, e))
+RUN(unseen, delivery_index_unseen(w->ix, plan_of(SENT), NOW, (NOW + 7) * MS, false, "later", e))
+RUN(verified, delivery_index_verified(w->ix, plan_of(SENT), NOW, e))
+RUN(retry, delivery_index_retry(w->ix, plan_of(SENDING), NOW, (NOW + 8) * MS, "not now", e))
+RUN(park, delivery_index_park(w->ix, plan_of(SENDING), NOW, "no room", "make room", e))
+RUN(purged, delivery_index_purged(w->ix, plan_of(VERIFIED)->package_id, NOW, e))
+RUN(purge_retry, delivery_index_purge_retry(w->ix, plan_of(VERIFIED)->package_id, NOW,
+                                            (NOW + 8) * MS, "busy", e))
+RUN(restart, delivery_index_restart(w->ix, NOW *MS, e))
+
+static int run_skip(void *ctx, struct err *e)
+{
+    struct world *w = ctx;
+    bool first = false;
+    int r = delivery_index_skip(w->ix, "odd.json", "it is none", NOW, &first, e);
+    assert_true(r != 0 || first);
+    return r;
+}
+
+static int run_has(void *ctx, struct err *e)
+{
+    struct world *w = ctx;
+    bool has = false;
+    int r = delivery_index_has(w->ix, artifact(SENT).object_id, &has, e);
+    assert_true(r != 0 || has);
+    return r;
+}
+
+static int run_late(void *ctx, struct err *e)
+{
+    struct world *w = ctx;
+    uint64_t count = 0;
+    int r = delivery_index_late(w->ix, &count, e);
+    assert_true(r != 0 || count == 1);
+    return r;
+}
+
+static int run_proven(void *ctx, struct err *e)
+{
+    struct world *w = ctx;
+    bool proven = false;
+    int r = delivery_index_proven(w->ix, plan_of(VERIFIED)->package_id, &proven, e);
+    assert_true(r != 0 || proven);
+    return r;
+}
+
+/* What is proven: of nothing the index knows, or of one that it believes to be sent. */
+static int prove(struct world *w, unsigned n, struct err *e)
+{
+    static struct proof proof;
+    memset(&proof, 0, sizeof proof);
+    proof.artifact = artifact(n);
+    proof.plan = *plan_of(n);
+    proof.sent_at = NOW;
+    proof.verified_at = NOW + 1;
+    int r = delivery_index_begin(w->ix, e);
+    if (r == 0) {
+        r = delivery_index_prove(w->ix, &proof, NOW * MS, e);
+    }
+    if (r == 0) {
+        r = delivery_index_commit(w->ix, e);
+    }
+    if (r != 0) {
+        delivery_index_undo(w->ix);
+    }
+    return r;
+}
+RUN(prove, prove(w, 41, e))
+RUN(prove_sent, prove(w, SENT, e))
+
+static int ask(struct world *w, unsigned n, struct err *e)
+{
+    bool found = false;
+    int r = delivery_index_ask(w->ix, artifact(n).object_id, NOW * MS, &found, e);
+    assert_true(r != 0 || found);
+    return r;
+}
+RUN(ask_parked, ask(w, PARKED, e))
+RUN(ask_building, ask(w, OTHER, e))
+
+static int run_show(void *ctx, struct err *e)
+{
+    struct world *w = ctx;
+    struct delivery_running running = {.task = DELIVERY_SEND, .begun_at = NOW, .bytes = 3};
+    bool usable = true;
+    memcpy(running.package_id, plan_of(SENDING)->package_id, sizeof running.package_id);
+    (void)snprintf(running.project, sizeof running.project, "beta");
+    (void)snprintf(running.file, sizeof running.file, "f3");
+    delivery_index_hold(w->ix, DELIVERY_SCOPE_PROJECT, plan_of(WAITING), (NOW + 50) * MS, "wait");
+    return delivery_index_show(w->ix, &running, 1, NOW, &usable, e);
+}
+
+/* Everything that is due in the lane, one after the other. */
+static int take_all(struct world *w, enum delivery_lane lane, struct err *e)
+{
+    const struct delivery_ask what = {.lane = lane, .workers = 2};
+    static struct delivery_work work;
+    unsigned taken[COUNT], count = 0;
+    int r;
+    do {
+        r = delivery_index_next(w->ix, (NOW + 100) * MS, &what, &work, e);
+        if (r == 0 && work.task != DELIVERY_NOTHING) {
+            taken[count++] = (unsigned)strtoul(work.artifact.object_id, NULL, 16);
+        }
+    } while (r == 0 && work.task != DELIVERY_NOTHING && count < COUNT);
+    for (unsigned i = 0; i < count; i++) {
+        delivery_index_over(w->ix, plan_of(taken[i])->package_id);
+    }
+    if (r == 0 && count == 0) {
+        fail_msg("nothing is due in lane %d", (int)lane);
+    }
+    return r;
+}
+RUN(take_builds, take_all(w, DELIVERY_LANE_BUILD, e))
+RUN(take_sends, take_all(w, DELIVERY_LANE_SEND, e))
+RUN(take_purges, take_all(w, DELIVERY_LANE_PURGE, e))
+
+static int run_open(void *ctx, struct err *e)
+{
+    struct world *w = ctx;
+    bool rebuilt = false;
+    int r = delivery_index_open(w->dir, &w->ix, &rebuilt, e);
+    assert_true(r != 0 || !rebuilt || w->before == 0);
+    return r;
+}
+
+/* ---- who looks from outside ---- */
+
+static int run_view(void *ctx, struct err *e)
+{
+    struct world *w = ctx;
+    static struct delivery_view v;
+    char id[UPLOAD_ID_LEN + 1];
+    memcpy(id, artifact(SENT).object_id, sizeof id);
+    int r = delivery_view_read(w->dir, slice_cstr(id), &v, e);
+    assert_true(r != 0 || (v.known && v.state == DELIVERY_SENT));
+    return r;
+}
+
+static bool count_row(void *ctx, const struct delivery_view *v)
+{
+    assert_true(v->known);
+    ++*(unsigned *)ctx;
+    return true;
+}
+
+static int page(struct world *w, const char *project, int state, unsigned want, struct err *e)
+{
+    struct delivery_query q = {.project = project, .by_state = state >= 0, .limit = 50};
+    struct delivery_page out;
+    unsigned count = 0;
+    q.state = state >= 0 ? (enum delivery_state)state : DELIVERY_PENDING;
+    int r = delivery_page_read(w->dir, &q, count_row, &count, &out, e);
+    assert_true(r != 0 || count == want);
+    return r;
+}
+RUN(page, page(w, NULL, -1, COUNT, e))
+RUN(page_of_one, page(w, "gamma", -1, 1, e))
+RUN(page_verified, page(w, NULL, DELIVERY_VERIFIED, 1, e))
+RUN(page_parked, page(w, "beta", DELIVERY_PARKED, 1, e))
+
+static int run_counts(void *ctx, struct err *e)
+{
+    struct world *w = ctx;
+    static struct delivery_counts c;
+    int r = delivery_counts_read(w->dir, &c, e);
+    assert_true(r != 0 || (c.known && c.artifacts == COUNT && c.late == 1 && c.error[0] != '\0'));
+    return r;
+}
+
+/* Both end with an error, or have put all of it. */
+static int put(struct world *w, int (*fn)(const char *data, struct buf *b, struct err *e),
+               const char *part, struct err *e)
+{
+    struct buf b = {0};
+    int r = fn(w->dir, &b, e);
+    if (r == 0 && b.failed) {
+        r = err_set(e, ERR_NO_MEMORY, "no memory");
+    }
+    if (r == 0) {
+        buf_put_char(&b, '\0');
+        r = b.failed ? err_set(e, ERR_NO_MEMORY, "no memory") : 0;
+    }
+    assert_true(r != 0 || strstr(b.ptr, part) != NULL);
+    buf_free(&b);
+    return r;
+}
+RUN(activity, put(w, delivery_activity_put, "\"holds\":", e))
+RUN(totals, put(w, delivery_totals_put, "\"gamma\"", e))
+
+/* ---- */
+
+/* A transaction that failed is over either way. */
+#define QUIET "close ", "ROLLBACK"
+#define OP(run)                                                 \
+    {                                                           \
+#run, begin_open, run_##run, end, {QUIET }, false, 0, 0 \
+    }
+#define OPENING(name, begin)                                    \
+    {                                                           \
+        name, begin, run_open, end_opening, {QUIET}, true, 0, 0 \
+    }
+
+static const struct told_op changes[] = {
+    OP(add),     OP(skip),       OP(seal),         OP(build_retry), OP(build_park),
+    OP(claim),   OP(sent),       OP(unseen),       OP(retry),       OP(verified),
+    OP(park),    OP(purged),     OP(purge_retry),  OP(prove),       OP(prove_sent),
+    OP(restart), OP(ask_parked), OP(ask_building), OP(show),
+};
+static const struct told_op questions[] = {
+    OP(has),         OP(late),   OP(proven),   OP(take_builds), OP(take_sends),
+    OP(take_purges), OP(view),   OP(page),     OP(page_of_one), OP(page_verified),
+    OP(page_parked), OP(counts), OP(activity), OP(totals),
+};
+static const struct told_op openings[] = {
+    OPENING("open", begin_file),
+    OPENING("make", begin_none),
+};
+
+static void sweep(const struct told_op *ops, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct err e = {0};
+        world.again = ops[i].run;
+        world.before = world.after = 0;
+        ops[i].begin(&world);
+        world.before = ops[i].begin == begin_none ? 0 : rows(&world);
+        must(ops[i].run(&world, &e), &e);
+        world.after = ops[i].begin == begin_none ? 0 : rows(&world);
+        close_index(&world);
+        told_sweep(&ops[i], &world);
+    }
+}
+
+#define TEST(name)                                  \
+    static void test_##name(void **state)           \
+    {                                               \
+        (void)state;                                \
+        sweep(name, sizeof(name) / sizeof *(name)); \
+    }
+TEST(changes)
+TEST(questions)
+TEST(openings)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_changes),
+        cmocka_unit_test(test_questions),
+        cmocka_unit_test(test_openings),
+    };
+    return cmocka_run_group_tests_name("told_delivery", tests, setup, teardown);
+}
