@@ -104,7 +104,9 @@ static int expand(const char *template, const struct expansion *x, const char *w
 
     buf_init(&b, DELIVERY_NAME_MAX - 1);
     template_expand(slice_cstr(template), &x->values, &b);
-    if (b.failed) {
+    if (b.no_memory) {
+        r = err_set(e, ERR_NO_MEMORY, "no memory for a plan");
+    } else if (b.failed) {
         r = err_set(e, ERR_INVALID_PROJECT, "the project's %s: it is too long", what);
     } else {
         memset(out, 0, DELIVERY_NAME_MAX); /* a longer one may have been there */

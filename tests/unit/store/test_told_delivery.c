@@ -102,7 +102,7 @@ static void path_of(const struct world *w, const char *tail, char path[120])
 
 static void remove_files(const struct world *w)
 {
-    static const char *const tails[] = {"", "-wal", "-shm"};
+    static const char *const tails[] = {"", "-wal", "-shm", ".damaged"};
     char path[120];
     for (size_t i = 0; i < sizeof tails / sizeof *tails; i++) {
         path_of(w, tails[i], path);
@@ -427,6 +427,66 @@ static int run_open(void *ctx, struct err *e)
     return r;
 }
 
+/* Garbage is put aside, and a new file made. */
+static void begin_damaged(void *ctx)
+{
+    struct world *w = ctx;
+    char path[120];
+    remove_files(w);
+    path_of(w, "", path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    assert_true(fd >= 0);
+    memset(path, 'x', sizeof path);
+    assert_int_equal(write(fd, path, sizeof path), sizeof path);
+    assert_int_equal(close(fd), 0);
+}
+
+/* ---- plans ---- */
+
+static int plan_with(const char *identifier, const char *remote_name, const char *filename,
+                     struct err *e)
+{
+    static struct delivery_plan p;
+    struct delivery_artifact a = artifact(42);
+    struct artifact_sink to = {.sink = "internet_archive", .retention_ms = -1};
+    (void)snprintf(a.filename, sizeof a.filename, "%s", filename);
+    (void)snprintf(to.identifier, sizeof to.identifier, "%s", identifier);
+    (void)snprintf(to.remote_name, sizeof to.remote_name, "%s", remote_name);
+    (void)snprintf(to.metadata, sizeof to.metadata, "{\"title\":[\"of {{FILENAME}}\"]}");
+    int r = delivery_plan_begin(&p, &a, &to, e);
+    assert_true(r != 0 || strstr(p.metadata, "of ") != NULL);
+    return r;
+}
+
+static int run_plan(void *ctx, struct err *e)
+{
+    (void)ctx;
+    return plan_with("item-{{OBJECT_ID}}", "{{FILENAME}}", "a_meta.xml", e); /* a reserved name */
+}
+
+/* What a rule forbids is told with that rule, and not what came of going on. */
+static void test_plans_are_refused(void **state)
+{
+    static const struct {
+        const char *identifier, *remote_name, *told;
+    } cases[] = {
+        {"a", "no such name/", "the project's identifier gives"},
+        {"item-{{OBJECT_ID}}", "a//b", "the project's remote_name gives \"a//b\""},
+        {"one-for-all", "name", "name neither object nor package"},
+        {"one-for-all", "a//b", "the project's remote_name gives"},
+    };
+    struct err e = {0};
+    (void)state;
+    assert_int_equal(run_plan(NULL, &e), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(plan_with(cases[i].identifier, cases[i].remote_name, "f", &e),
+                         ERR_INVALID_PROJECT);
+        if (strstr(e.text, cases[i].told) == NULL) {
+            fail_msg("%zu: %s", i, e.text);
+        }
+    }
+}
+
 /* ---- who looks from outside ---- */
 
 static int run_view(void *ctx, struct err *e)
@@ -515,9 +575,21 @@ static const struct told_op questions[] = {
     OP(take_purges), OP(view),   OP(page),     OP(page_of_one), OP(page_verified),
     OP(page_parked), OP(counts), OP(activity), OP(totals),
 };
+static void nothing(void *ctx)
+{
+    (void)ctx;
+}
+
+static void ended(void *ctx, int r)
+{
+    (void)ctx;
+    (void)r;
+}
+
 static const struct told_op openings[] = {
     OPENING("open", begin_file),
     OPENING("make", begin_none),
+    OPENING("make anew", begin_damaged),
 };
 
 static void sweep(const struct told_op *ops, size_t count)
@@ -527,9 +599,9 @@ static void sweep(const struct told_op *ops, size_t count)
         world.again = ops[i].run;
         world.before = world.after = 0;
         ops[i].begin(&world);
-        world.before = ops[i].begin == begin_none ? 0 : rows(&world);
+        world.before = ops[i].run == run_open && ops[i].begin != begin_file ? 0 : rows(&world);
         must(ops[i].run(&world, &e), &e);
-        world.after = ops[i].begin == begin_none ? 0 : rows(&world);
+        world.after = ops[i].run == run_open && ops[i].begin != begin_file ? 0 : rows(&world);
         close_index(&world);
         told_sweep(&ops[i], &world);
     }
@@ -545,12 +617,19 @@ TEST(changes)
 TEST(questions)
 TEST(openings)
 
+static void test_plans(void **state)
+{
+    const struct told_op op = {"plan", nothing, run_plan, ended, {NULL}, false, 0, 0};
+    (void)state;
+    told_sweep(&op, &world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_changes),
-        cmocka_unit_test(test_questions),
-        cmocka_unit_test(test_openings),
+        cmocka_unit_test(test_changes),           cmocka_unit_test(test_questions),
+        cmocka_unit_test(test_openings),          cmocka_unit_test(test_plans),
+        cmocka_unit_test(test_plans_are_refused),
     };
     return cmocka_run_group_tests_name("told_delivery", tests, setup, teardown);
 }
