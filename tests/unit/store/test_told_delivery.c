@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "store/artifact/delivery_index_internal.h"
 #include "store/artifact/proof.h"
+#include "store/store.h"
 #include "tests/lib/told.h"
 
 #define NOW 1000
@@ -464,6 +465,40 @@ static int run_plan(void *ctx, struct err *e)
     return plan_with("item-{{OBJECT_ID}}", "{{FILENAME}}", "a_meta.xml", e); /* a reserved name */
 }
 
+/* ---- where a project's artifacts go ---- */
+
+static int run_sink(void *ctx, struct err *e)
+{
+    struct world *w = ctx;
+    static struct artifact_sink to;
+    int r = artifact_sink_read(w->dir, SLICE("demo"), &to, e);
+    assert_int_not_equal(r, ERR_NOT_FOUND);
+    assert_true(r != 0 || strcmp(to.directory, "/a place") == 0);
+    return r;
+}
+
+static void make_project(const struct world *w, bool remove)
+{
+    struct sqlite3 *db;
+    char path[120];
+    (void)snprintf(path, sizeof path, "%s/" STORE_FILE, w->dir);
+    if (remove) {
+        assert_int_equal(unlink(path), 0);
+        return;
+    }
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(
+        sqlite3_exec(db,
+                     "CREATE TABLE projects(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);"
+                     "CREATE TABLE artifact_projects(project INTEGER PRIMARY KEY, sink TEXT NOT"
+                     " NULL, directory TEXT NOT NULL, settings TEXT NOT NULL) STRICT;"
+                     "INSERT INTO projects VALUES(1, 'demo');"
+                     "INSERT INTO artifact_projects VALUES(1, 'directory', '/a place', '{}')",
+                     NULL, NULL, NULL),
+        SQLITE_OK);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+}
+
 /* What a rule forbids is told with that rule, and not what came of going on. */
 static void test_plans_are_refused(void **state)
 {
@@ -624,12 +659,21 @@ static void test_plans(void **state)
     told_sweep(&op, &world);
 }
 
+static void test_sinks(void **state)
+{
+    const struct told_op op = {"sink", nothing, run_sink, ended, {QUIET}, false, 0, 0};
+    (void)state;
+    make_project(&world, false);
+    told_sweep(&op, &world);
+    make_project(&world, true);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_changes),           cmocka_unit_test(test_questions),
         cmocka_unit_test(test_openings),          cmocka_unit_test(test_plans),
-        cmocka_unit_test(test_plans_are_refused),
+        cmocka_unit_test(test_plans_are_refused), cmocka_unit_test(test_sinks),
     };
     return cmocka_run_group_tests_name("told_delivery", tests, setup, teardown);
 }
