@@ -59,8 +59,9 @@ static const struct delivery_plan *plan_of(unsigned n)
     static struct delivery_plan p[64];
     static bool made[64];
     struct delivery_artifact a = artifact(n);
-    const struct artifact_sink to = {
-        .sink = "directory", .directory = "/somewhere", .retention_ms = n == VERIFIED ? 1 : -1};
+    const struct artifact_sink to = {.sink = "directory",
+                                     .directory = "/somewhere",
+                                     .retention_ms = n == VERIFIED || n == LATE ? 1 : -1};
     struct err e = {0};
     assert_true(n < 64);
     if (!made[n]) {
@@ -305,6 +306,7 @@ RUN(claim, delivery_index_claim(w->ix, plan_of(PENDING), NOW, e))
 RUN(sent, delivery_index_sent(w->ix, plan_of(SENDING), NOW, e))
 RUN(unseen, delivery_index_unseen(w->ix, plan_of(SENT), NOW, (NOW + 7) * MS, false, "later", e))
 RUN(verified, delivery_index_verified(w->ix, plan_of(SENT), NOW, e))
+RUN(verified_late, delivery_index_verified(w->ix, plan_of(LATE), NOW, e))
 RUN(retry, delivery_index_retry(w->ix, plan_of(SENDING), NOW, (NOW + 8) * MS, "not now", e))
 RUN(park, delivery_index_park(w->ix, plan_of(SENDING), NOW, "no room", "make room", e))
 RUN(purged, delivery_index_purged(w->ix, plan_of(VERIFIED)->package_id, NOW, e))
@@ -418,6 +420,14 @@ static int take_all(struct world *w, enum delivery_lane lane, struct err *e)
 RUN(take_builds, take_all(w, DELIVERY_LANE_BUILD, e))
 RUN(take_sends, take_all(w, DELIVERY_LANE_SEND, e))
 RUN(take_purges, take_all(w, DELIVERY_LANE_PURGE, e))
+
+/* One that is held is moved behind those that are not. */
+static int run_take_held(void *ctx, struct err *e)
+{
+    struct world *w = ctx;
+    delivery_index_hold(w->ix, DELIVERY_SCOPE_ITEM, plan_of(PENDING), (NOW + 1000) * MS, "wait");
+    return take_all(w, DELIVERY_LANE_SEND, e);
+}
 
 static int run_open(void *ctx, struct err *e)
 {
@@ -600,15 +610,15 @@ RUN(totals, put(w, delivery_totals_put, "\"gamma\"", e))
     }
 
 static const struct told_op changes[] = {
-    OP(add),     OP(skip),       OP(seal),         OP(build_retry), OP(build_park),
-    OP(claim),   OP(sent),       OP(unseen),       OP(retry),       OP(verified),
-    OP(park),    OP(purged),     OP(purge_retry),  OP(prove),       OP(prove_sent),
-    OP(restart), OP(ask_parked), OP(ask_building), OP(show),
+    OP(add),           OP(skip),    OP(seal),       OP(build_retry),  OP(build_park),
+    OP(claim),         OP(sent),    OP(unseen),     OP(retry),        OP(verified),
+    OP(verified_late), OP(park),    OP(purged),     OP(purge_retry),  OP(prove),
+    OP(prove_sent),    OP(restart), OP(ask_parked), OP(ask_building), OP(show),
 };
 static const struct told_op questions[] = {
-    OP(has),         OP(late),   OP(proven),   OP(take_builds), OP(take_sends),
-    OP(take_purges), OP(view),   OP(page),     OP(page_of_one), OP(page_verified),
-    OP(page_parked), OP(counts), OP(activity), OP(totals),
+    OP(has),           OP(late),        OP(proven), OP(take_held), OP(take_builds),
+    OP(take_sends),    OP(take_purges), OP(view),   OP(page),      OP(page_of_one),
+    OP(page_verified), OP(page_parked), OP(counts), OP(activity),  OP(totals),
 };
 static void nothing(void *ctx)
 {
@@ -659,6 +669,63 @@ static void test_plans(void **state)
     told_sweep(&op, &world);
 }
 
+/* A state that is none ends what meets it. */
+static void test_an_odd_state(void **state)
+{
+    static struct delivery_counts counts;
+    static struct delivery_view view;
+    struct sqlite3 *db;
+    struct err e = {0};
+    char path[120];
+    struct delivery_artifact a = artifact(SENT);
+    (void)state;
+    begin_file(&world);
+    path_of(&world, "", path);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db,
+                                  "PRAGMA ignore_check_constraints=ON;"
+                                  "UPDATE deliveries SET state = 'odd' WHERE state = 'sent'",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+    assert_int_equal(delivery_counts_read(world.dir, &counts, &e), ERR_CORRUPT);
+    assert_int_equal(delivery_view_read(world.dir, slice_cstr(a.object_id), &view, &e),
+                     ERR_CORRUPT);
+}
+
+/* A path that does not fit is refused, and nothing is done with what of it fits. */
+static void test_a_path_that_is_too_long(void **state)
+{
+    static char data[5000];
+    struct delivery_index *ix;
+    struct err e = {0};
+    bool rebuilt;
+    (void)state;
+    memset(data, '/', sizeof data - 1);
+    assert_int_equal(delivery_index_open(data, &ix, &rebuilt, &e), ERR_USAGE);
+    assert_int_equal(delivery_index_put_aside(data, &e), ERR_USAGE);
+}
+
+/* Metadata that settings refuse is none of a plan's either, however it is spelt. */
+static void test_a_plan_with_other_metadata(void **state)
+{
+    static struct delivery_plan p;
+    struct buf text = {0}, other = {0};
+    struct err e = {0};
+    (void)state;
+    delivery_plan_put(&text, plan_of(PENDING));
+    buf_put_char(&text, '\0');
+    char *at = strstr(text.ptr, "\"metadata\":{}");
+    assert_non_null(at);
+    buf_put(&other, text.ptr, (size_t)(at - text.ptr));
+    buf_put_cstr(&other, "\"metadata\":{\"title\":[]}");
+    buf_put_cstr(&other, at + strlen("\"metadata\":{}"));
+    assert_int_equal(delivery_plan_parse(slice_of(text.ptr, text.len - 1), &p, &e), 0);
+    assert_int_equal(delivery_plan_parse(buf_slice(&other), &p, &e), ERR_CORRUPT);
+    buf_free(&text);
+    buf_free(&other);
+}
+
 static void test_sinks(void **state)
 {
     const struct told_op op = {"sink", nothing, run_sink, ended, {QUIET}, false, 0, 0};
@@ -671,9 +738,15 @@ static void test_sinks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_changes),           cmocka_unit_test(test_questions),
-        cmocka_unit_test(test_openings),          cmocka_unit_test(test_plans),
-        cmocka_unit_test(test_plans_are_refused), cmocka_unit_test(test_sinks),
+        cmocka_unit_test(test_changes),
+        cmocka_unit_test(test_questions),
+        cmocka_unit_test(test_openings),
+        cmocka_unit_test(test_plans),
+        cmocka_unit_test(test_plans_are_refused),
+        cmocka_unit_test(test_sinks),
+        cmocka_unit_test(test_an_odd_state),
+        cmocka_unit_test(test_a_path_that_is_too_long),
+        cmocka_unit_test(test_a_plan_with_other_metadata),
     };
     return cmocka_run_group_tests_name("told_delivery", tests, setup, teardown);
 }
