@@ -20,16 +20,22 @@
 #include "store/store.h"
 #include "tests/lib/told.h"
 
-#define NOW 1000
-#define MS  INT64_C(1000)
+#define NOW   1000
+#define MS    INT64_C(1000)
+#define PLANS 200
+#define MANY  100 /* from here on; more than what is looked at before all of them are moved */
 
 /* The artifacts of the file that every operation begins with; each stands somewhere else. */
 enum { BUILDING = 1, PENDING, SENDING, SENT, VERIFIED, PARKED, WAITING, OTHER, LATE, COUNT = LATE };
 
+struct copy {
+    unsigned char *bytes;
+    size_t size;
+};
+
 struct world {
     char dir[80];
-    unsigned char *bytes; /* of the database, closed */
-    size_t size;
+    struct copy few, many; /* of the database, closed */
     struct delivery_index *ix;
     int (*again)(void *world, struct err *e); /* the operation */
     uint64_t before, after;                   /* what the rows are then */
@@ -41,7 +47,7 @@ static struct world world;
 
 static const char *project_of(unsigned n)
 {
-    return n % 3 == 0 ? "beta" : n == OTHER ? "gamma" : "alpha";
+    return n >= MANY ? "alpha" : n % 3 == 0 ? "beta" : n == OTHER ? "gamma" : "alpha";
 }
 
 static struct delivery_artifact artifact(unsigned n)
@@ -56,14 +62,14 @@ static struct delivery_artifact artifact(unsigned n)
 
 static const struct delivery_plan *plan_of(unsigned n)
 {
-    static struct delivery_plan p[64];
-    static bool made[64];
+    static struct delivery_plan p[PLANS];
+    static bool made[PLANS];
     struct delivery_artifact a = artifact(n);
     const struct artifact_sink to = {.sink = "directory",
                                      .directory = "/somewhere",
                                      .retention_ms = n == VERIFIED || n == LATE ? 1 : -1};
     struct err e = {0};
-    assert_true(n < 64);
+    assert_true(n < PLANS);
     if (!made[n]) {
         assert_int_equal(delivery_plan_begin(&p[n], &a, &to, &e), 0);
         for (unsigned i = 0; i < DELIVERY_FILES_MAX; i++) {
@@ -171,12 +177,29 @@ static void must(int r, const struct err *e)
     }
 }
 
+/* Closes it. */
+static void save(struct world *w, struct copy *to)
+{
+    struct stat st;
+    char path[120];
+    delivery_index_close(w->ix);
+    w->ix = NULL;
+    (void)rows(w); /* the last to close it brings its log into it */
+    path_of(w, "", path);
+    int fd = open(path, O_RDONLY);
+    assert_true(fd >= 0);
+    assert_int_equal(fstat(fd, &st), 0);
+    to->size = (size_t)st.st_size;
+    to->bytes = malloc(to->size);
+    assert_non_null(to->bytes);
+    assert_int_equal(read(fd, to->bytes, to->size), to->size);
+    assert_int_equal(close(fd), 0);
+}
+
 static int setup(void **state)
 {
     struct world *w = &world;
     struct err e = {0};
-    struct stat st;
-    char path[120];
     (void)state;
     log_set_level(LOG_ERROR + 1);
     (void)snprintf(w->dir, sizeof w->dir, "%s/tallyman-told-XXXXXX",
@@ -206,18 +229,13 @@ static int setup(void **state)
             must(delivery_index_unseen(w->ix, p, NOW, (NOW + 9) * MS, true, "where?", &e), &e);
         }
     }
-    delivery_index_close(w->ix);
-    w->ix = NULL;
-    (void)rows(w); /* the last to close it brings its log into it */
-    path_of(w, "", path);
-    int fd = open(path, O_RDONLY);
-    assert_true(fd >= 0);
-    assert_int_equal(fstat(fd, &st), 0);
-    w->size = (size_t)st.st_size;
-    w->bytes = malloc(w->size);
-    assert_non_null(w->bytes);
-    assert_int_equal(read(fd, w->bytes, w->size), w->size);
-    assert_int_equal(close(fd), 0);
+    save(w, &w->few);
+    open_index(w);
+    for (unsigned n = MANY; n < MANY + 66; n++) {
+        must(add(w, n, &e), &e);
+        must(delivery_index_seal(w->ix, plan_of(n), NOW, NOW * MS, &e), &e);
+    }
+    save(w, &w->many);
     return 0;
 }
 
@@ -225,21 +243,34 @@ static int teardown(void **state)
 {
     (void)state;
     remove_files(&world);
-    free(world.bytes);
+    free(world.few.bytes);
+    free(world.many.bytes);
     assert_int_equal(rmdir(world.dir), 0);
     return 0;
 }
 
-static void begin_file(void *ctx)
+static void put_file(const struct world *w, const struct copy *from)
 {
-    struct world *w = ctx;
     char path[120];
     remove_files(w);
     path_of(w, "", path);
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
     assert_true(fd >= 0);
-    assert_int_equal(write(fd, w->bytes, w->size), w->size);
+    assert_int_equal(write(fd, from->bytes, from->size), from->size);
     assert_int_equal(close(fd), 0);
+}
+
+static void begin_file(void *ctx)
+{
+    const struct world *w = ctx;
+    put_file(w, &w->few);
+}
+
+static void begin_many(void *ctx)
+{
+    const struct world *w = ctx;
+    put_file(w, &w->many);
+    open_index(ctx);
 }
 
 static void begin_open(void *ctx)
@@ -427,6 +458,18 @@ static int run_take_held(void *ctx, struct err *e)
     struct world *w = ctx;
     delivery_index_hold(w->ix, DELIVERY_SCOPE_ITEM, plan_of(PENDING), (NOW + 1000) * MS, "wait");
     return take_all(w, DELIVERY_LANE_SEND, e);
+}
+
+/* So many that all of them are made due behind the hold, so that they are not looked at again. */
+static int run_move(void *ctx, struct err *e)
+{
+    struct world *w = ctx;
+    const struct delivery_ask what = {.lane = DELIVERY_LANE_SEND, .workers = 2};
+    static struct delivery_work work;
+    delivery_index_hold(w->ix, DELIVERY_SCOPE_FAR_END, plan_of(PENDING), (NOW + 1000) * MS, "503");
+    int r = delivery_index_next(w->ix, (NOW + 100) * MS, &what, &work, e);
+    assert_true(r != 0 || work.task == DELIVERY_NOTHING);
+    return r;
 }
 
 static int run_open(void *ctx, struct err *e)
@@ -631,6 +674,10 @@ static void ended(void *ctx, int r)
     (void)r;
 }
 
+static const struct told_op moves[] = {
+    {"move", begin_many, run_move, end, {QUIET}, false, 0, 0},
+};
+
 static const struct told_op openings[] = {
     OPENING("open", begin_file),
     OPENING("make", begin_none),
@@ -661,6 +708,7 @@ static void sweep(const struct told_op *ops, size_t count)
 TEST(changes)
 TEST(questions)
 TEST(openings)
+TEST(moves)
 
 static void test_plans(void **state)
 {
@@ -741,6 +789,7 @@ int main(void)
         cmocka_unit_test(test_changes),
         cmocka_unit_test(test_questions),
         cmocka_unit_test(test_openings),
+        cmocka_unit_test(test_moves),
         cmocka_unit_test(test_plans),
         cmocka_unit_test(test_plans_are_refused),
         cmocka_unit_test(test_sinks),
