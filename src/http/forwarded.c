@@ -7,6 +7,13 @@
  * append its own, or put its own in front; so that it does not matter which, several values count
  * only when they agree. A value goes into answers: it is checked to be a scheme or an authority.
  *
+ *   Forwarded: for=192.0.2.7, for="[2001:db8::1]:4711"    X-Forwarded-For: 192.0.2.7, 10.0.0.3
+ *
+ * Who the client is, every proxy appends: the last that is no proxy of ours is the one that one of
+ * ours has seen; what stands before it a stranger may have written. Most proxies append to one of
+ * the two headers and pass the other on as it came, so that here both must agree: nobody gets away
+ * from his share by writing the other one himself.
+ *
  * Everything here is an answer: what is not believed is as if it were not there. */
 #include "http/forwarded.h"
 
@@ -21,7 +28,8 @@
 #include "http/conn.h"
 #include "os/os.h"
 
-#define HOST_BYTES_MAX 255
+#define HOST_BYTES_MAX   255
+#define ADDRESS_TEXT_MAX 64
 
 static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
 
@@ -67,31 +75,50 @@ static bool parse_bits(const char *text, unsigned max, unsigned *out)
     return *out <= max;
 }
 
-static bool parse_network(struct slice s, struct http_network *out)
+static bool as_text(struct slice s, char out[ADDRESS_TEXT_MAX])
 {
-    char text[64];
-    struct in_addr four;
-    struct in6_addr six;
-    unsigned bits = 0;
-    if (s.len == 0 || s.len >= sizeof text || memchr(s.ptr, '\0', s.len) != NULL) {
+    if (s.len == 0 || s.len >= ADDRESS_TEXT_MAX || memchr(s.ptr, '\0', s.len) != NULL) {
         return false;
     }
-    memcpy(text, s.ptr, s.len);
-    text[s.len] = '\0';
+    memcpy(out, s.ptr, s.len);
+    out[s.len] = '\0';
+    return true;
+}
+
+/* *v4 may be NULL: whether it was written as one of version 4. */
+static bool parse_address(const char *text, uint8_t out[16], bool *v4)
+{
+    struct in_addr four;
+    bool is_v4 = inet_pton(AF_INET, text, &four) == 1;
+    if (is_v4) {
+        map_v4(out, &four);
+    }
+    if (v4 != NULL) {
+        *v4 = is_v4;
+    }
+    return is_v4 || inet_pton(AF_INET6, text, out) == 1;
+}
+
+static bool parse_network(struct slice s, struct http_network *out)
+{
+    char text[ADDRESS_TEXT_MAX];
+    unsigned bits = 0;
+    bool v4;
+    if (!as_text(s, text)) {
+        return false;
+    }
     char *slash = strchr(text, '/');
     if (slash != NULL) {
         *slash++ = '\0';
     }
-    if (inet_pton(AF_INET, text, &four) == 1) {
-        map_v4(out->address, &four);
+    if (!parse_address(text, out->address, &v4)) {
+        return false;
+    }
+    if (v4) {
         bool good = slash == NULL || parse_bits(slash, 32, &bits);
         out->bits = slash == NULL ? 128 : 96 + bits;
         return good;
     }
-    if (inet_pton(AF_INET6, text, &six) != 1) {
-        return false;
-    }
-    memcpy(out->address, &six, sizeof out->address);
     bool good = slash == NULL || parse_bits(slash, 128, &bits);
     out->bits = slash == NULL ? 128 : bits;
     /* ::ffff:10.0.0.0/8 would be every address of version 4, which nobody means who writes it. */
@@ -295,6 +322,120 @@ bool http_forwarded_origin(const struct http_request *req, char out[HTTP_ORIGIN_
                        (int)(usual ? n : host.value.len), host.value.ptr);
     ensure(len > 0 && len < HTTP_ORIGIN_MAX);
     return true;
+}
+
+/* ---- the client ---- */
+
+/* The last of a list that is none of our proxies, or the first where all are. */
+struct hops {
+    const struct http_networks *proxies;
+    bool said, known; /* there is one; its address can be told */
+    uint8_t address[16];
+};
+
+/* "192.0.2.7", "192.0.2.7:80", "2001:db8::1", "[2001:db8::1]", "[2001:db8::1]:80". */
+static bool parse_hop(struct slice s, uint8_t out[16])
+{
+    char text[ADDRESS_TEXT_MAX];
+    if (!as_text(s, text)) {
+        return false;
+    }
+    bool bracket = text[0] == '[';
+    char *end = strchr(text, bracket ? ']' : ':');
+    const char *port = end;
+    if (bracket) {
+        if (end == NULL) {
+            return false;
+        }
+        *end = '\0';
+        port = end[1] != '\0' ? end + 1 : NULL;
+    } else if (end != NULL && strchr(end + 1, ':') == NULL) {
+        *end = '\0'; /* one colon alone: of a port */
+    } else {
+        port = NULL; /* more are an address's */
+    }
+    return (port == NULL || is_digits(slice_cstr(port + 1))) &&
+           (!bracket || strchr(text, ':') != NULL) &&
+           parse_address(text + (bracket ? 1 : 0), out, NULL);
+}
+
+static void hop(struct hops *h, struct slice text)
+{
+    uint8_t address[16];
+    bool known = parse_hop(text, address);
+    if (!(known && http_networks_have(h->proxies, address)) || !h->said) {
+        h->known = known;
+        memcpy(h->address, address, known ? sizeof address : 0);
+    }
+    h->said = true;
+}
+
+static void read_for(struct slice line, struct hops *h)
+{
+    struct slice element;
+    struct slice pair;
+    while (next_part(&line, ',', &element)) {
+        while (next_part(&element, ';', &pair)) {
+            if (pair.len >= 4 && strncasecmp(pair.ptr, "for=", 4) == 0) {
+                hop(h, unquoted(slice_from(pair, 4)));
+            }
+        }
+    }
+}
+
+/* False: nobody is named. *known false: nobody who can be told. */
+static bool forwarded_for(const struct http_request *req, const struct http_networks *proxies,
+                          uint8_t out[16], bool *known)
+{
+    struct hops new = {.proxies = proxies};
+    struct hops old = {.proxies = proxies};
+    struct slice line;
+    struct slice value;
+    for (unsigned i = 0; http_header_at(req, "forwarded", i, &line); i++) {
+        read_for(line, &new);
+    }
+    for (unsigned i = 0; http_header_at(req, "x-forwarded-for", i, &line); i++) {
+        while (next_part(&line, ',', &value)) {
+            hop(&old, value);
+        }
+    }
+    const struct hops *h = new.said ? &new : &old;
+    *known = h->known;
+    if (new.said && old.said) {
+        *known = new.known &&old.known &&memcmp(new.address, old.address, sizeof new.address) == 0;
+    }
+    memcpy(out, h->address, *known ? sizeof h->address : 0);
+    return h->said;
+}
+
+static void address_text(uint8_t address[16], char out[HTTP_ADDRESS_MAX])
+{
+    static const uint8_t loopback[16] = {[15] = 1};
+    if (memcmp(address, mapped, sizeof mapped) == 0) {
+        if (address[12] != IN_LOOPBACKNET) {
+            (void)inet_ntop(AF_INET, address + 12, out, HTTP_ADDRESS_MAX);
+        }
+    } else if (memcmp(address, loopback, sizeof loopback) != 0) {
+        memset(address + 8, 0, 8);
+        (void)inet_ntop(AF_INET6, address, out, HTTP_ADDRESS_MAX);
+    }
+}
+
+void http_client_address(const struct http_request *req, const struct http_networks *proxies,
+                         char out[HTTP_ADDRESS_MAX])
+{
+    uint8_t address[16];
+    bool known = true;
+    memset(out, 0, HTTP_ADDRESS_MAX);
+    if (!peer_address(req, address) ||
+        (http_networks_have(proxies, address) && !forwarded_for(req, proxies, address, &known))) {
+        return;
+    }
+    if (known) {
+        address_text(address, out);
+    } else {
+        out[0] = '?';
+    }
 }
 
 bool http_was_forwarded(const struct http_request *req)

@@ -1,5 +1,5 @@
 /* forwarded: what a proxy in front of us says of the request that it passes on: the scheme and the
- * host that its client used. Believed is a proxy that is listed, and nobody else: anybody can write
+ * host that its client used, and who that was. Believed is a proxy that is listed, and nobody else: anybody can write
  * such headers.
  *
  * Threads: a list is read by any; the rest is the loop's. */
@@ -28,6 +28,14 @@ int http_networks_parse(const char *list, struct http_networks *out, struct err 
 bool http_networks_have(const struct http_networks *networks, const uint8_t address[16]);
 /* Whether the far end of the request's connection is one of them. */
 bool http_peer_is(const struct http_request *req, const struct http_networks *networks);
+
+#define HTTP_ADDRESS_MAX 48
+/* Who is counted as one client: the address of the connection's far end or, where that is one of
+ * the networks, of the last in the proxies' list that is not; as text, with the network half of an
+ * IPv6 one only. "": of this machine, a local socket's, or a proxy's that names nobody. "?": all of
+ * whom it says nothing that counts: no address, or two headers that differ. */
+void http_client_address(const struct http_request *req, const struct http_networks *proxies,
+                         char out[HTTP_ADDRESS_MAX]);
 
 #define HTTP_ORIGIN_MAX 300
 /* "https://files.example:8443" as the headers say, without a default port; the caller has made sure

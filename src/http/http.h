@@ -178,10 +178,6 @@ bool http_has_query(const struct http_request *req);     /* a '?' was there */
  * be one of the route's. */
 struct slice http_path_part(const struct http_request *req, unsigned n);
 bool http_on_unix_socket(const struct http_request *req);
-/* The client's address as text, with the network half of an IPv6 one only; "": of this machine, a
- * local socket's or one that cannot be told. */
-#define HTTP_ADDRESS_MAX 48
-void http_client_address(const struct http_request *req, char out[HTTP_ADDRESS_MAX]);
 /* Value of the first header of that name (lower case name given), trimmed; *count (may be NULL) how
  * many there are. */
 bool http_header(const struct http_request *req, const char *name, struct slice *value,

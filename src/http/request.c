@@ -220,39 +220,6 @@ bool http_on_unix_socket(const struct http_request *req)
     return req->unix_socket;
 }
 
-void http_client_address(const struct http_request *req, char out[HTTP_ADDRESS_MAX])
-{
-    static const unsigned char mapped[12] = {[10] = 0xff, [11] = 0xff};
-    struct sockaddr_storage peer = {.ss_family = AF_UNSPEC};
-    unsigned len = sizeof peer;
-    struct in6_addr six;
-    struct in_addr four;
-
-    out[0] = '\0';
-    if (req->unix_socket || req->conn == NULL ||
-        os_getpeername(req->conn->fd, (struct sockaddr *)&peer, &len) != 0) {
-        return;
-    }
-    if (peer.ss_family == AF_INET6) {
-        memcpy(&six, &((struct sockaddr_in6 *)&peer)->sin6_addr, sizeof six);
-        if (memcmp(&six, mapped, sizeof mapped) != 0) {
-            if (!IN6_IS_ADDR_LOOPBACK(&six)) {
-                memset(six.s6_addr + 8, 0, 8);
-                (void)inet_ntop(AF_INET6, &six, out, HTTP_ADDRESS_MAX);
-            }
-            return;
-        }
-        memcpy(&four, six.s6_addr + sizeof mapped, sizeof four);
-    } else if (peer.ss_family == AF_INET) {
-        memcpy(&four, &((struct sockaddr_in *)&peer)->sin_addr, sizeof four);
-    } else {
-        return;
-    }
-    if (ntohl(four.s_addr) >> 24 != IN_LOOPBACKNET) {
-        (void)inet_ntop(AF_INET, &four, out, HTTP_ADDRESS_MAX);
-    }
-}
-
 bool http_header(const struct http_request *req, const char *name, struct slice *value,
                  unsigned *count)
 {

@@ -240,8 +240,10 @@ static void restart(struct akit *k)
 {
     unsigned count;
     struct err e = {0};
-    struct uploads_options options = {
-        .data = AKIT_DIR, .issuer = AKIT_ISSUER, .trail_step_bytes = AKIT_STEP};
+    struct uploads_options options = {.data = AKIT_DIR,
+                                      .issuer = AKIT_ISSUER,
+                                      .trail_step_bytes = AKIT_STEP,
+                                      .at_once_bytes = AKIT_AT_ONCE};
     uploads_close(k->us);
     k->us = NULL; /* a stranger may ask meanwhile */
     for (int tries = 0; tries < 3; tries++) {
@@ -345,11 +347,22 @@ static void run_terminated(struct akit *k)
     struct err e = {0};
     bool left = false;
     if (create(k, 0, 3000, false)) {
-        request(k, 0, 1000);
+        request(k, 0, k->large ? AKIT_AT_ONCE + 400 : 1000);
         l->told_id = false; /* from here on it may be there or not */
         l->told_offset = 0;
-        l->told_removed = upload_terminate(k->us, slice_cstr(l->info.id), &left, &e) == 0;
+        bool told = upload_terminate(k->us, slice_cstr(l->info.id), &left, &e) == 0;
+        *(k->large ? &l->told_ended : &l->told_removed) = told;
+        if (told && left) {
+            (void)!upload_free_gone(k->us, slice_cstr(l->info.id), &e);
+        }
     }
+}
+
+/* Its end is told before its bytes go. */
+static void run_ended(struct akit *k)
+{
+    k->large = true;
+    run_terminated(k);
 }
 
 static void run_held(struct akit *k)
@@ -477,6 +490,7 @@ const struct akit_scenario akit_scenarios[AKIT_SCENARIOS] = {
     {"trailed", run_trailed},
     {"unaccepted", run_unaccepted},
     {"terminated", run_terminated},
+    {"ended", run_ended},
     {"held", run_held},
     {"undeclared", run_undeclared},
     {"packaged", run_packaged},
@@ -495,8 +509,10 @@ struct model *akit_disk(uint64_t seed, enum model_order order)
 
 void akit_run(struct akit *k, const struct akit_scenario *s, uint64_t seed, bool faults)
 {
-    struct uploads_options options = {
-        .data = AKIT_DIR, .issuer = AKIT_ISSUER, .trail_step_bytes = AKIT_STEP};
+    struct uploads_options options = {.data = AKIT_DIR,
+                                      .issuer = AKIT_ISSUER,
+                                      .trail_step_bytes = AKIT_STEP,
+                                      .at_once_bytes = AKIT_AT_ONCE};
     struct err e = {0};
     memset(k, 0, sizeof *k);
     k->chance = seed;

@@ -18,9 +18,10 @@
 #define AKIT_LIVES     3
 #define AKIT_SIZE_MAX  12000
 #define AKIT_STEP      512 /* of the trailing read-back */
+#define AKIT_AT_ONCE   2000
 #define AKIT_WHY       400
 #define AKIT_ISSUER    "http://files.example/<a>&b"
-#define AKIT_SCENARIOS 17
+#define AKIT_SCENARIOS 18
 
 /* One upload and what was told about it. */
 struct akit_life {
@@ -34,6 +35,7 @@ struct akit_life {
     bool told_id;
     uint64_t told_offset;
     bool told_refused, told_removed;
+    bool told_ended;                 /* removed, or refused from then on */
     char receipt[RECEIPT_BYTES_MAX]; /* "": none was told */
     bool packaged;                   /* a deliverer builds its package */
     bool purges;                     /* and takes its local bytes away */
@@ -47,6 +49,7 @@ struct akit {
     struct akit_life lives[AKIT_LIVES];
     uint64_t chance;
     unsigned places;    /* that projects named so far */
+    bool large;         /* what is terminated */
     bool faults;        /* calls may fail: requests may end without a result */
     char lie[AKIT_WHY]; /* the first thing that was wrong; "" */
 };

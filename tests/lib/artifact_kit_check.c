@@ -84,7 +84,7 @@ bool akit_check_disk(const struct model *m, struct akit *k)
         }
         /* The reason is durable before a byte of a wrong upload goes. */
         bool refused = l->lies && get_file(m, l, "uploads", ".gone", NULL, 0) > 0;
-        if (!refused && !l->told_refused && !l->told_removed &&
+        if (!refused && !l->told_refused && !l->told_removed && !l->told_ended &&
             !prefix_right(m, l, l->told_offset)) {
             return akit_lie(k, "an offset without its bytes", l, "");
         }
@@ -121,7 +121,7 @@ static bool check_open(struct akit *k, struct akit_life *l, const struct upload 
 static bool check_refused(struct akit *k, struct akit_life *l, int code, const char *text)
 {
     if (code == ERR_GONE || code == ERR_CHECKSUM_MISMATCH) {
-        bool may = l->lies || l->told_removed || (k->faults && l->told_refused);
+        bool may = l->lies || l->told_removed || l->told_ended || (k->faults && l->told_refused);
         return may || !l->told_id ? true : akit_lie(k, "refused after a start", l, text);
     }
     if (code == ERR_NOT_FOUND || (code == ERR_CORRUPT && !l->told_id)) {
@@ -147,6 +147,9 @@ static bool check_life(struct akit *k, struct akit_life *l)
         return akit_lie(k, "a removed upload came back", l, "");
     }
     bool gone = upload_gone(k->us, slice_cstr(l->info.id), reason);
+    if (l->told_ended && !gone) {
+        return akit_lie(k, "an upload that was ended came back", l, "");
+    }
     if (l->told_refused && !k->faults && !gone) {
         return akit_lie(k, "a refusal was forgotten", l, "");
     }
@@ -235,7 +238,7 @@ static bool finish_life(struct akit *k, struct akit_life *l)
         return k->lie[0] == '\0'; /* never told, its bytes were not all right: refused */
     }
     bool gone = upload_gone(k->us, slice_cstr(l->info.id), reason);
-    if (l->lies ? !gone : l->receipt[0] == '\0' && !l->told_removed) {
+    if (l->lies ? !gone : l->receipt[0] == '\0' && !l->told_removed && !l->told_ended) {
         return akit_lie(k, "it cannot be finished", l, reason);
     }
     return k->lie[0] == '\0';
@@ -272,7 +275,8 @@ uint64_t akit_hash(const struct akit *k)
         h = kit_mix(h ^ l->told_offset ^ (uint64_t)l->told_id << 60 ^ (uint64_t)l->used << 61 ^
                     (uint64_t)l->told_refused << 62 ^ (uint64_t)l->told_removed << 63);
         h = kit_mix(h ^ (l->receipt[0] != '\0') ^ (uint64_t)(l->plan[0] != '\0') << 1 ^
-                    (uint64_t)l->told_proven << 2 ^ (uint64_t)l->told_purged << 3);
+                    (uint64_t)l->told_proven << 2 ^ (uint64_t)l->told_purged << 3 ^
+                    (uint64_t)l->told_ended << 4);
     }
     return h;
 }

@@ -82,8 +82,6 @@ static void append_held(struct op *op, const struct holder_seen *seen, int code)
         outcome_fail(&op->out, code, "too many uploads are receiving now");
         op->out.retry_after_s = 1;
         attempts_note(&op->a->attempts, op->holder.id);
-    } else if (code == ERR_UPLOAD_NOT_FOUND) {
-        outcome_fail(&op->out, code, "there is no such upload");
     } else {
         refuse_offset(op, seen->told, "another request is writing this upload");
         op->out.has_offset = seen->open;

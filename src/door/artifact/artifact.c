@@ -17,6 +17,7 @@
 #include "door/artifact/internal.h"
 
 #define TRAIL_THREADS 2 /* read back what was stored; more than the cores would help nobody */
+#define SYNC_THREADS  3 /* beside the caller's: an acceptance syncs four things at once */
 
 /* Beside Retry-After, which the front always names. Two of them are never sent, and are there for
  * clients that look for them in this list. */
@@ -36,9 +37,7 @@ struct op *op_new(struct artifact *a, struct http_request *req, const char *id)
     }
     op->a = a;
     op->out.low_space_status = a->options.low_space_status;
-    if (!http_peer_is(req, &a->options.proxies)) { /* whose clients cannot be told apart */
-        http_client_address(req, op->address);
-    }
+    http_client_address(req, &a->options.proxies, op->address);
     if (id != NULL) {
         memcpy(op->holder.id, id, sizeof op->holder.id);
     }
@@ -280,8 +279,10 @@ int artifact_new(const struct artifact_options *options, struct store *store, st
                  struct err *e)
 {
     struct artifact *a = calloc(1, sizeof *a);
-    const struct uploads_options uo = {
-        .data = options->data, .issuer = options->issuer, .trail_threads = TRAIL_THREADS};
+    const struct uploads_options uo = {.data = options->data,
+                                       .issuer = options->issuer,
+                                       .trail_threads = TRAIL_THREADS,
+                                       .sync_threads = SYNC_THREADS};
     ensure(options->uploads_max > 0);
     ensure(options->low_space_status == 429 || options->low_space_status == 503);
     *out = NULL;

@@ -85,41 +85,42 @@ static void ask_blind(struct op *op, int code)
     tell_less(op, code == ERR_CORRUPT ? op->info.size : saved_offset(op));
 }
 
-/* Nobody else has it; or nobody is waited for, and what is synced is told. */
-static void ask_held(struct op *op)
+/* True: an upload without a receipt. Anything else is the answer. */
+static bool is_partial(struct op *op)
 {
     struct err e = {0};
     int r = find_upload(op);
-    if (r == 0 && op->brief) {
-        tell_offset(op, saved_offset(op), cleaner_activity_ms(op->a, op->holder.id));
-    } else if (r == 0) {
-        ask_open(op);
-    } else if (r == FOUND_ACCEPTED) {
+    if (r == FOUND_ACCEPTED) {
         op->has_info = upload_load(op->a->uploads, id_of(op), &op->info, &e) == 0;
     } else if (r != ERR_UPLOAD_NOT_FOUND && r != ERR_GONE && op->head) {
         ask_blind(op, r);
+    }
+    return r == 0;
+}
+
+/* Nobody else has it; or nobody is waited for, and what is synced is told. */
+static void ask_held(struct op *op)
+{
+    bool partial = is_partial(op);
+    if (partial && op->brief) {
+        tell_offset(op, saved_offset(op), cleaner_activity_ms(op->a, op->holder.id));
+    } else if (partial) {
+        ask_open(op);
     }
     registry_leave(&op->a->registry, &op->holder);
 }
 
 static void ask_live(struct op *op, struct holder_seen *seen)
 {
-    struct err e = {0};
     if (seen->open) {
         op->info = seen->info;
         op->has_info = true;
         tell_offset(op, seen->told, (int64_t)os_clock_real_ms());
         return;
     }
-    /* It is being opened, for long: that reads all of it. */
-    int r = upload_load(op->a->uploads, id_of(op), &op->info, &e);
-    op->has_info = r == 0;
-    if (r == 0) {
+    /* It is being opened, or removed, for long: what its files say. */
+    if (is_partial(op)) {
         tell_offset(op, saved_offset(op), (int64_t)os_clock_real_ms());
-    } else if (r == ERR_NOT_FOUND) {
-        outcome_fail(&op->out, ERR_UPLOAD_NOT_FOUND, "there is no such upload");
-    } else {
-        outcome_broken(&op->out, op->holder.id, &e, "the upload cannot be read now");
     }
 }
 
@@ -131,10 +132,8 @@ static void ask_work(void *ctx, struct http_body *body)
     int r = op->brief ? 0 : registry_hold(&op->a->registry, &op->holder, &seen);
     if (r == 0) {
         ask_held(op);
-    } else if (r == ERR_LOCKED) {
-        ask_live(op, &seen);
     } else {
-        outcome_fail(&op->out, ERR_UPLOAD_NOT_FOUND, "there is no such upload");
+        ask_live(op, &seen);
     }
 }
 

@@ -97,7 +97,6 @@ static void remove_stale(struct artifact *a, const char *id)
     if (registry_try(&a->registry, &h) != 0) {
         return;
     }
-    registry_set_state(&a->registry, &h, HOLDER_REMOVING);
     /* Somebody may have been there between the look at it and now; 0: it is gone already. */
     int64_t activity_ms = cleaner_activity_ms(a, id);
     if (activity_ms > 0 && is_over(a, activity_ms)) {
@@ -132,7 +131,6 @@ static void forget(struct artifact *a, const char *id)
     if (registry_try(&a->registry, &h) != 0) {
         return; /* it expires */
     }
-    registry_set_state(&a->registry, &h, HOLDER_REMOVING);
     int r = upload_remove(a->uploads, slice_of(id, UPLOAD_ID_LEN), &e);
     if (r != 0 && r != ERR_REFUSED && r != ERR_NOT_READY) {
         log_line(LOG_WARN, "artifact", "upload %.8s: not removed: %s", id, e.text);
@@ -191,8 +189,8 @@ static bool finish_one(struct artifact *a, const char *id)
     } else if (r != ERR_NOT_FOUND && r != ERR_GONE && r != ERR_NOT_READY) {
         log_line(LOG_ERROR, "artifact", "upload %.8s: %s", id, e.text);
     }
+    upload_close(u); /* it may cut the file: never beside a successor */
     registry_leave(&a->registry, &h);
-    upload_close(u);
     return r != ERR_IO || e.os_errno != EIO;
 }
 
@@ -248,6 +246,7 @@ static int on_name(void *ctx, const char *name)
     struct round *round = ctx;
     struct artifact *a = round->a;
     char id[UPLOAD_ID_LEN + 1] = "";
+    char reason[UPLOAD_REASON_MAX];
     struct os_stat st;
     if (strlen(name) < UPLOAD_ID_LEN ||
         (name[UPLOAD_ID_LEN] != '\0' && name[UPLOAD_ID_LEN] != '.')) {
@@ -257,8 +256,13 @@ static int on_name(void *ctx, const char *name)
     if (is_stopping(&a->cleaner)) {
         return ERR_NOT_READY;
     }
-    if (upload_id_ok(slice_cstr(id)) && stat_file(a, id, ".info", &st) == -ENOENT &&
-        is_over(a, cleaner_activity_ms(a, id))) {
+    if (!upload_id_ok(slice_cstr(id)) || stat_file(a, id, ".info", &st) != -ENOENT) {
+        return 0;
+    }
+    if (upload_gone(a->uploads, slice_cstr(id), reason)) {
+        free_gone(a, id);
+    }
+    if (is_over(a, cleaner_activity_ms(a, id))) {
         remove_stale(a, id);
     }
     return 0;

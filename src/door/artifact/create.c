@@ -89,7 +89,6 @@ static void forget(struct op *op, uint64_t stored_bytes, int end)
     if (registry_try(g, &h) != 0) {
         return; /* the cleaner has it, and may accept it now */
     }
-    registry_set_state(g, &h, HOLDER_REMOVING);
     int r = upload_remove(op->a->uploads, slice_of(op->info.id, UPLOAD_ID_LEN), &e);
     if (r != 0) {
         log_line(LOG_WARN, "artifact", "upload %.8s: not removed: %s", op->info.id, e.text);

@@ -223,9 +223,10 @@ static void finish(struct receive *rx)
     struct outcome *out = &rx->op->out;
     int r = find_accept(rx->op->a, rx->u, out);
     op_promise_end(rx->op, rx->u);
-    /* Nobody has to wait for the rest: the upload is what it stays. */
-    registry_leave(&rx->op->a->registry, &rx->op->holder);
     if (r == 0) {
+        /* Nobody has to wait for the body's end: the upload is what it stays. Any other is closed
+         * first, which may cut it, and has its trail followed. */
+        registry_leave(&rx->op->a->registry, &rx->op->holder);
         check_tail(rx);
     }
 }

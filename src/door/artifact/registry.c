@@ -242,8 +242,8 @@ static int try_hold(struct registry *g, struct holder *h, bool *room, bool *wait
         *wait = *room;
         return r;
     }
-    *wait = other->state != HOLDER_REMOVING && will_leave(g, other, h);
-    return other->state == HOLDER_REMOVING ? ERR_UPLOAD_NOT_FOUND : ERR_LOCKED;
+    *wait = will_leave(g, other, h);
+    return ERR_LOCKED;
 }
 
 static int hold(struct registry *g, struct holder *h, struct holder_seen *seen)

@@ -25,9 +25,8 @@
 #define REGISTRY_SLOW_RATE 16384 /* bytes a second */
 
 enum holder_state {
-    HOLDER_BUSY,      /* opens, looks, syncs or accepts: leaves by itself */
-    HOLDER_RECEIVING, /* has the upload open and takes a body */
-    HOLDER_REMOVING   /* when it leaves there is no such upload */
+    HOLDER_BUSY,     /* opens, looks, syncs, accepts or removes: leaves by itself */
+    HOLDER_RECEIVING /* has the upload open and takes a body */
 };
 
 struct holder {
@@ -77,8 +76,8 @@ unsigned registry_writers(const struct registry *g);
 
 /* Makes h, filled but for its state, the holder of h->id. Ends a silent writer and waits for it,
  * waits for others that leave by themselves. 0. ERR_LOCKED: it is held and *seen (may be NULL) says
- * by whom. ERR_UPLOAD_NOT_FOUND: it is being removed. ERR_UPLOADS_BUSY: too many writers, of all or
- * of this address, none of which is slow; a slow one is ended and waited for. */
+ * by whom. ERR_UPLOADS_BUSY: too many writers, of all or of this address, none of which is slow; a
+ * slow one is ended and waited for. */
 int registry_hold(struct registry *g, struct holder *h, struct holder_seen *seen) MUST_CHECK;
 /* The same without waiting and without ending anybody; ERR_LOCKED at once. */
 int registry_try(struct registry *g, struct holder *h) MUST_CHECK;

@@ -7,7 +7,10 @@
  * what was synced stays.
  *
  * Shares are of what could be promised if nothing were: a project, a client address. They bind
- * creations only: an upload that goes on has had its share, and must be able to end.
+ * creations only: an upload that goes on has had its share, and must be able to end. The number of
+ * promises is shared in the same parts, for each costs memory and inodes, however little it is of;
+ * there an address is bound by its part whatever it does: with many small uploads, made one after
+ * another and then gone on with all at once, it would have all of them.
  *
  * Expiry is looked at by whoever wants room, from the idle end of the list; nobody waits for it.
  * ERR_ codes are answers. A lock that fails is a bug. */
@@ -219,6 +222,28 @@ static bool within(const struct room_share *s, uint64_t bytes, uint64_t all, uns
     return s == NULL || percent == 100 || (bytes <= part && s->promised <= part - bytes);
 }
 
+/* Whether s, which counts the newcomer, has no more than its part of the number of promises. */
+static bool few(const struct room_share *s, unsigned percent)
+{
+    return s == NULL || s->users <= (uint64_t)ROOM_PROMISES_MAX * percent / 100;
+}
+
+/* The shares of the number; the bytes are admit's. */
+static int admit_one_more(const struct room *r, const struct room_promise *p, bool shares,
+                          struct err *e)
+{
+    if (r->count > ROOM_PROMISES_MAX) {
+        return short_of(e, "too many uploads are under way");
+    }
+    if (shares && !few(p->share[0], r->project_percent)) {
+        return short_of(e, "too many uploads of this project are under way");
+    }
+    if (!few(p->share[1], r->address_percent)) {
+        return short_of(e, "too many uploads of this client are under way");
+    }
+    return 0;
+}
+
 /* Whether p, which has nothing yet, can be promised so much. */
 static int admit(struct room *r, const struct room_promise *p, uint64_t bytes, bool shares,
                  struct err *e)
@@ -254,14 +279,14 @@ static int take(struct room *r, const char *id, const struct room_owner *owner, 
                 struct room_promise **out, struct err *e)
 {
     uint64_t want = bytes + ROOM_OTHER_BYTES;
-    if (r->count >= ROOM_PROMISES_MAX) {
-        return short_of(e, "too many uploads are under way");
-    }
     struct room_promise *p = make(r, owner);
     if (p == NULL) {
         return short_of(e, "no memory for one more upload");
     }
-    int result = admit(r, p, want, id == NULL, e);
+    int result = admit_one_more(r, p, id == NULL, e);
+    if (result == 0) {
+        result = admit(r, p, want, id == NULL, e);
+    }
     if (result != 0) {
         end(r, p);
         return result;

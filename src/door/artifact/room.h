@@ -3,8 +3,8 @@
  * An upload that was created is promised the room for its missing bytes, so that what began can
  * end; one that does not fit beside all others is told "later" before a byte of it is sent. It is
  * an account, nothing is allocated: declared minus what the file has blocks for. No project and no
- * client may be promised more than its share of what there is, so that nobody takes all of it with
- * a few requests. Who brings no byte for ROOM_IDLE_MS loses the promise, and gets it again with the
+ * client may be promised more than its share of what there is, or have more than that of the
+ * promises, so that nobody takes all of it with a few requests. Who brings no byte for ROOM_IDLE_MS loses the promise, and gets it again with the
  * next one, if there is room.
  *
  * In memory: after a restart the cleaner's first round promises anew what still fits. Threads: any;
@@ -71,7 +71,7 @@ uint64_t room_least_inodes(uint64_t inodes);
 int room_take(struct room *r, const struct room_owner *owner, uint64_t bytes,
               struct room_promise **out, struct err *e) MUST_CHECK;
 /* The same for a known upload, which may have its promise still. It has been within its shares
- * once: only the room counts. */
+ * once: only the room counts, and how many promises the address has. */
 int room_take_again(struct room *r, const char *id, const struct room_owner *owner, uint64_t bytes,
                     struct room_promise **out, struct err *e) MUST_CHECK;
 /* The same for one that nobody is on, after a restart; one that has a promise keeps it. */

@@ -4,11 +4,14 @@
  * for: a client that aborts closes its connection and deletes at once, before we may have seen the
  * first. An accepted upload is nobody's to delete: 403.
  *
+ * Whoever asks meanwhile waits: only what has gone is answered as gone.
+ *
  *   receipt                 403          refused for good      410, as it was
  *   no such upload          404          else                  204, and 404 or 410 from then on
  *
- * Power failure: 204 is told when the removal is durable, or, of a large upload, ID.gone is: its
- * bytes are freed by the cleaner, step by step. Before that there is an upload, whole or gone. */
+ * Power failure: 204 is told when the removal is durable, or, of a large upload, ID.gone is (on a
+ * full disk: ID.info is no more): its bytes are freed by the cleaner, step by step. Before that
+ * there is an upload, whole or gone. */
 #include "base/ensure.h"
 #include "base/log.h"
 #include "base/metrics.h"
@@ -24,8 +27,6 @@ static void terminate_found(struct op *op)
 {
     struct err e = {0};
     bool left = false;
-    /* Only now: who asks for an accepted one must not hear that it is not there. */
-    registry_set_state(&op->a->registry, &op->holder, HOLDER_REMOVING);
     int r = upload_terminate(op->a->uploads, slice_of(op->holder.id, UPLOAD_ID_LEN), &left, &e);
     if (r == 0) {
         room_forget(&op->a->room, op->holder.id);
@@ -46,14 +47,10 @@ static void terminate_found(struct op *op)
     }
 }
 
-static void terminate_held(struct op *op, int code)
+static void terminate_held(struct op *op)
 {
-    if (code == ERR_UPLOAD_NOT_FOUND) {
-        outcome_fail(&op->out, code, "there is no such upload");
-    } else {
-        outcome_fail(&op->out, ERR_UPLOADS_BUSY, "the upload is being finished; ask again");
-        op->out.retry_after_s = 1;
-    }
+    outcome_fail(&op->out, ERR_UPLOADS_BUSY, "the upload is being finished; ask again");
+    op->out.retry_after_s = 1;
 }
 
 static void terminate_work(void *ctx, struct http_body *body)
@@ -63,7 +60,7 @@ static void terminate_work(void *ctx, struct http_body *body)
     op->holder.removes = true;
     int r = registry_hold(&op->a->registry, &op->holder, NULL);
     if (r != 0) {
-        terminate_held(op, r);
+        terminate_held(op);
         return;
     }
     r = find_upload(op);

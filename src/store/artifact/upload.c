@@ -211,15 +211,21 @@ int uploads_open(const struct uploads_options *options, struct uploads **out, st
     }
     (void)snprintf(us->uploads, sizeof us->uploads, "%s/uploads", options->data);
     (void)snprintf(us->receipts, sizeof us->receipts, "%s/receipts", options->data);
+    us->at_once_bytes = options->at_once_bytes > 0 ? options->at_once_bytes : UPLOAD_AT_ONCE_BYTES;
     int r = issuer_format(us, options->issuer, e);
     if (r == 0) {
         r = make_folders(us, options->data, e);
     }
     if (r == 0) {
         us->trails = trails_new(us, options->trail_threads, options->trail_step_bytes);
-        r = us->trails == NULL ? err_set(e, ERR_NO_MEMORY, "no memory for the upload store") : 0;
+        us->syncers = syncers_new(options->sync_threads);
+        r = us->trails == NULL || us->syncers == NULL
+                ? err_set(e, ERR_NO_MEMORY, "no memory for the upload store")
+                : 0;
     }
     if (r != 0) {
+        trails_free(us->trails);
+        syncers_free(us->syncers);
         free(us);
         return r;
     }
@@ -245,6 +251,7 @@ void uploads_close(struct uploads *us)
         return;
     }
     trails_free(us->trails);
+    syncers_free(us->syncers);
     while (us->marks != NULL) {
         mark_unlink(&us->marks);
     }

@@ -61,6 +61,9 @@ struct uploads_options {
      * while their later bytes come; 0: each acceptance reads all of it. */
     unsigned trail_threads;
     uint64_t trail_step_bytes; /* 0: the default; for tests */
+    /* Threads that sync beside those of the callers; 0: one sync after the other. */
+    unsigned sync_threads;
+    uint64_t at_once_bytes; /* 0: UPLOAD_AT_ONCE_BYTES; for tests */
 };
 /* Makes uploads/ and receipts/ where they are missing (0750), syncs them and the data directory.
  * ERR_IO, ERR_NO_SPACE, ERR_NO_MEMORY; ERR_USAGE: the path or the issuer is too long. */
@@ -220,10 +223,11 @@ int uploads_scan(struct uploads *us, int (*each)(void *ctx, const struct upload_
  * steps first (8 MiB, 10 ms apart). With a receipt: ERR_REFUSED, nothing is touched. */
 int upload_remove(struct uploads *us, struct slice id, struct err *e) MUST_CHECK;
 /* The end of an upload at its client's wish: from here on it is refused for good. Its files go at
- * once, unless that would take long: then only ID.gone is made durable, *left says so, and
+ * once, unless that would take long: then only its end is made durable, *left says so, and
  * upload_free_gone frees the bytes later. ERR_REFUSED: accepted, or it may be. ERR_NOT_FOUND. */
 int upload_terminate(struct uploads *us, struct slice id, bool *left, struct err *e) MUST_CHECK;
-/* Frees the bytes of an upload that is refused for good, step by step; ID.gone stays. */
+/* Frees the bytes of an upload that is refused for good, step by step; ID.gone stays. Of one that
+ * ended on a full disk, which has no ID.gone, nothing stays. */
 int upload_free_gone(struct uploads *us, struct slice id, struct err *e) MUST_CHECK;
 /* Start-up, before any upload is made: removes temporary names of ours that a crash left, and parts
  * of uploads that have neither .info nor receipt. *count: how many files. Names that are not ours

@@ -6,9 +6,9 @@
  *      in one go; otherwise the bytes are synced, their cache is dropped, and what the trail
  *      (upload_trail.c) has not read yet is read back from the device: both digests must be the
  *      declared one (where none is declared, the same)
- *   3  the bytes, ID.info, the receipt's temporary file and uploads/ are synced. All were written,
- *      and their write-back begun, before the first sync: one commit of the file system's journal
- *      serves them all
+ *   3  the bytes, ID.info, the receipt's temporary file and uploads/ are synced, in no order and at
+ *      the same time (upload_sync.c). All were written, and their write-back awaited, before the
+ *      first sync: one commit of the file system's journal, or one flush, serves them all
  *   4  the temporary file is renamed to ID.json: the commit
  *   5  receipts/ is synced; now it may be told
  *
@@ -86,8 +86,7 @@ static int refuse(struct upload *u, const char *found, const char *how, struct e
 static int read_back(struct upload *u, _Atomic uint64_t *progress, struct blake3 *hash,
                      struct err *e)
 {
-    uint64_t from = trail_take(u->us->trails, u->info.id, hash);
-    ensure(from <= u->saved);
+    uint64_t from = trail_take(u->us->trails, u->info.id, u->saved, hash);
     int r = os_fdatasync(u->fd);
     if (r == 0) {
         r = os_drop_cache(u->fd);
@@ -157,26 +156,21 @@ static int write_all(struct upload *u, const struct parts *p)
 static int sync_parts(struct upload *u, const struct parts *p, struct err *e)
 {
     struct os_stat st;
+    struct sync_job jobs[] = {
+        {.fd = p->bytes}, {.fd = p->info}, {.fd = p->receipt}, {.dir = u->us->uploads}};
     int r = write_all(u, p);
     if (r == 0) {
-        r = os_fdatasync(p->bytes);
+        r = sync_all(u->us->syncers, jobs, sizeof jobs / sizeof *jobs);
     }
     if (r == 0) {
         r = os_fstat(p->bytes, &st);
     }
-    if (r == 0 && st.size != u->info.size) {
-        return err_set_at(e, ERR_IO, st.size, "the upload's file is not as long as declared");
+    if (r < 0) {
+        return err_os(e, r, "sync", "an upload");
     }
-    if (r == 0) {
-        r = os_fdatasync(p->info);
-    }
-    if (r == 0) {
-        r = os_fdatasync(p->receipt);
-    }
-    if (r == 0) {
-        r = os_sync_dir(u->us->uploads);
-    }
-    return r < 0 ? err_os(e, r, "sync", "an upload") : 0;
+    return st.size == u->info.size
+               ? 0
+               : err_set_at(e, ERR_IO, st.size, "the upload's file is not as long as declared");
 }
 
 /* The second in the receipt is that of the rename: where the syncs took it into the next one, the
@@ -197,7 +191,7 @@ static int refresh(struct upload *u, struct receipt *receipt, int fd, struct err
     return r < 0 ? err_os(e, r, "write", "a receipt") : 0;
 }
 
-static int sync_all(struct upload *u, struct receipt *receipt, int fd, struct err *e)
+static int sync_for_receipt(struct upload *u, struct receipt *receipt, int fd, struct err *e)
 {
     char path[UPLOADS_PATH_MAX];
     struct parts p = {.bytes = u->fd, .receipt = fd};
@@ -223,7 +217,7 @@ static int make_receipt(struct upload *u, struct receipt *out, struct err *e)
     if (fd < 0) {
         return fd;
     }
-    int r = sync_all(u, out, fd, e);
+    int r = sync_for_receipt(u, out, fd, e);
     int closed = os_close(fd);
     if (r == 0 && closed < 0) {
         r = err_os(e, closed, "close", "a receipt");

@@ -112,12 +112,14 @@ static int sync_names(struct uploads *us, const char *id, struct err *e)
 {
     char path[UPLOADS_PATH_MAX];
     upload_path(us, path, id, ".info");
-    int r = upload_sync_file(path, e);
-    if (r != 0) {
-        return r;
+    int fd = os_open(path, O_RDONLY, 0);
+    if (fd < 0) {
+        return err_os(e, fd, "open", path);
     }
-    r = os_sync_dir(us->uploads);
-    return r < 0 ? err_os(e, r, "sync directory", us->uploads) : 0;
+    struct sync_job jobs[] = {{.fd = fd}, {.dir = us->uploads}};
+    int r = sync_all(us->syncers, jobs, sizeof jobs / sizeof *jobs);
+    (void)os_close(fd); /* its bytes were written through another, which was closed in order */
+    return r < 0 ? err_os(e, r, "sync", jobs[0].result < 0 ? path : us->uploads) : 0;
 }
 
 /* Nobody has heard of the id: what was made may go, or stay for the cleaner. */

@@ -8,6 +8,7 @@
 #include <pthread.h>
 
 #include "store/artifact/upload.h"
+#include "store/artifact/upload_sync.h"
 #include "store/artifact/upload_trail.h"
 
 #define UPLOADS_PATH_MAX        1024
@@ -36,6 +37,8 @@ struct uploads {
     char issuer[513];
     char issuer_json[UPLOADS_ISSUER_JSON_MAX]; /* with its quotes, as receipts hold it */
     struct trails *trails;
+    struct syncers *syncers;
+    uint64_t at_once_bytes;
     pthread_mutex_t lock; /* of what follows; held for no system call */
     struct upload_mark *marks;
     atomic_bool stopping;

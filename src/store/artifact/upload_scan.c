@@ -6,6 +6,10 @@
  * upload that its client terminates is answered for as soon as ID.gone is durable; its bytes go
  * behind that, in as many tries as it takes.
  *
+ * A full disk takes no ID.gone. Then ID.info goes first, synced, which needs no room: what has none
+ * is no upload, so that a cut leaves the upload whole, or leavings. Who asks before they are freed
+ * hears 410 from memory.
+ *
  * What a round cannot read because a call failed is neither broken nor stale: it is left out of the
  * round, which ends with that error after all others were seen. One bad file stops nothing.
  *
@@ -211,6 +215,19 @@ static int note_removal(struct uploads *us, const char *id, const char *reason, 
     return upload_commit_file(temp, path, us->uploads, slice_cstr(reason), e);
 }
 
+/* Durable when it returns: the upload is gone, or (*noted false) it is no upload any more. */
+static int end_durably(struct uploads *us, const char *id, const char *reason, bool *noted,
+                       struct err *e)
+{
+    int r = note_removal(us, id, reason, e);
+    *noted = r == 0;
+    if (r != ERR_NO_SPACE) {
+        return r;
+    }
+    r = unlink_one(us, id, ".info", e);
+    return r != 0 ? r : sync_uploads(us, e);
+}
+
 static int remove_bytes(struct uploads *us, const char *id, struct err *e)
 {
     trail_forget(us->trails, id);
@@ -238,9 +255,9 @@ static int remove_noted(struct uploads *us, const char *name, const struct files
                         const char *reason, struct err *e)
 {
     struct err why;
-    if (!f->there[3] && f->length > 0 && note_removal(us, name, reason, &why) != 0) {
-        /* So that a removal that is cut is known for one. A full disk must not keep anything from
-         * being removed: best effort. */
+    bool noted;
+    if (!f->there[3] && f->length > 0 && end_durably(us, name, reason, &noted, &why) != 0) {
+        /* So that a removal that is cut is known for one: best effort. */
         log_line(LOG_WARN, "uploads", "%.8s is removed without a note: %s", name, why.text);
     }
     int r = remove_bytes(us, name, e);
@@ -267,6 +284,24 @@ int upload_remove(struct uploads *us, struct slice id, struct err *e)
     return r != 0 ? r : remove_noted(us, name, &f, "the upload has expired", e);
 }
 
+/* Its bytes stay for upload_free_gone. */
+static int end_large(struct uploads *us, const char *name, const char *reason, struct err *e)
+{
+    struct upload_mark *mark = upload_mark_new(name);
+    bool noted = false;
+    if (mark == NULL) {
+        return err_set(e, ERR_NO_MEMORY, "no memory to end an upload");
+    }
+    (void)snprintf(mark->reason, sizeof mark->reason, "%s", reason);
+    int r = end_durably(us, name, reason, &noted, e);
+    if (r == 0 && !noted) {
+        upload_mark_put(us, mark, UPLOAD_MARK_GONE);
+    } else {
+        free(mark);
+    }
+    return r;
+}
+
 int upload_terminate(struct uploads *us, struct slice id, bool *left, struct err *e)
 {
     static const char reason[] = "the upload was terminated by its client";
@@ -280,8 +315,8 @@ int upload_terminate(struct uploads *us, struct slice id, bool *left, struct err
     if (r != 0) {
         return r;
     }
-    *left = f.length > UPLOAD_AT_ONCE_BYTES;
-    return *left ? note_removal(us, name, reason, e) : remove_noted(us, name, &f, reason, e);
+    *left = f.length > us->at_once_bytes;
+    return *left ? end_large(us, name, reason, e) : remove_noted(us, name, &f, reason, e);
 }
 
 int upload_free_gone(struct uploads *us, struct slice id, struct err *e)
@@ -289,10 +324,18 @@ int upload_free_gone(struct uploads *us, struct slice id, struct err *e)
     char name[UPLOAD_ID_LEN + 1];
     struct files f;
     int r = look_at_unaccepted(us, id, name, &f, e);
-    if (r == 0 && !f.there[3]) {
-        r = err_set(e, ERR_REFUSED, "the upload is not gone");
+    if (r != 0) {
+        return r;
     }
-    return r != 0 ? r : remove_bytes(us, name, e);
+    bool ended = !f.there[1] && upload_mark_has(us, name, UPLOAD_MARK_GONE, NULL);
+    if (!f.there[3] && !ended) {
+        return err_set(e, ERR_REFUSED, "the upload is not gone");
+    }
+    r = remove_bytes(us, name, e);
+    if (r == 0 && ended) {
+        upload_mark_remove(us, name, UPLOAD_MARK_GONE);
+    }
+    return r;
 }
 
 /* ---- after a crash ---- */

@@ -285,7 +285,7 @@ void trail_keep_near(struct trails *ts, const char *id, uint64_t lag_bytes)
     give_lock(ts);
 }
 
-uint64_t trail_take(struct trails *ts, const char *id, struct blake3 *hash)
+uint64_t trail_take(struct trails *ts, const char *id, uint64_t synced, struct blake3 *hash)
 {
     uint64_t at = 0;
     blake3_start(hash);
@@ -301,7 +301,7 @@ uint64_t trail_take(struct trails *ts, const char *id, struct blake3 *hash)
         ensure(r == 0);
         t = find(ts, id);
     }
-    if (t != NULL && !t->failed) {
+    if (t != NULL && !t->failed && t->at <= synced) {
         at = t->at;
         *hash = t->hash;
     }

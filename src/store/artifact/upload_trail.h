@@ -34,9 +34,10 @@ void trail_follow(struct trails *ts, const char *id, uint64_t synced);
  * faster than the device reads does not wait for all of it at the end. Returns at once where nobody
  * reads: there is no trail, it failed, no thread could be had, the store stops. */
 void trail_keep_near(struct trails *ts, const char *id, uint64_t lag_bytes);
-/* How far the trail has come, with its hash; 0, and the hash of nothing, where there is none. Waits
- * for the step that is being read; nothing more is read until trail_follow is called again. */
-uint64_t trail_take(struct trails *ts, const char *id, struct blake3 *hash);
+/* How far the trail has come, at most to synced, with its hash; 0, and the hash of nothing, where
+ * there is none. Waits for the step that is being read; nothing more is read until trail_follow is
+ * called again. */
+uint64_t trail_take(struct trails *ts, const char *id, uint64_t synced, struct blake3 *hash);
 /* There is a receipt, or no upload any more. */
 void trail_forget(struct trails *ts, const char *id);
 /* Reads all that may be read, here; for those who have no threads (tests of the model disk). */

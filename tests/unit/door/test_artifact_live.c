@@ -1,6 +1,8 @@
 /* test_artifact_live: uploads that are being written: what others hear of them, takeover, clients
  * that go or stall, the server's end. Nothing here waits for time to pass: the registry's patience
  * is set so that a writer is silent at once, or never. */
+#include <errno.h>
+
 #include "tests/unit/door/artifact_kit.h"
 
 #define NONE  ((struct slice){0})
@@ -269,12 +271,13 @@ static void test_what_an_acceptance_may_take_back_is_not_told(void **state)
     kit_free(k);
 }
 
-/* A holder that opens the upload for long, and one that removes it. */
+/* A holder that opens the upload, or removes it, for long. */
 static void test_what_is_heard_of_other_holders(void **state)
 {
     struct kit *k = kit_new();
     struct holder h = {.writer = false};
     struct registry *g = &k->artifact->registry;
+    char path[200];
     (void)state;
     kit_create(k, TEXT);
     assert_int_equal(kit_patch(k, 0, slice_of(text, 5)), 204);
@@ -286,10 +289,16 @@ static void test_what_is_heard_of_other_holders(void **state)
     assert_int_equal(kit_patch(k, 5, slice_of("x", 1)), 409);
     assert_int_equal(kit_header(k, "Upload-Offset").len, 0);
     assert_int_equal(kit_receipt(k), 409);
-    registry_set_state(g, &h, HOLDER_REMOVING);
+    kit_path(k, "uploads", ".gone", path);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(kit_head(k), 410);
+    assert_int_equal(kit_receipt(k), 410);
+    assert_int_equal(unlink(path), 0);
+    kit_path(k, "uploads", ".info", path);
+    assert_int_equal(unlink(path), 0);
     assert_int_equal(kit_head(k), 404);
-    assert_int_equal(kit_patch(k, 5, slice_of("x", 1)), 404);
-    expect_tus(k, 404, "UPLOAD_NOT_FOUND");
     assert_int_equal(kit_receipt(k), 404);
     registry_leave(g, &h);
     registry_leave(g, &h);
@@ -300,6 +309,54 @@ static void test_what_is_heard_of_other_holders(void **state)
     assert_int_equal(kit_head(k), 404);
     registry_leave(g, &h);
     kit_free(k);
+}
+
+static const struct os_table *below;
+static pthread_mutex_t hung = PTHREAD_MUTEX_INITIALIZER;
+static atomic_bool hangs, is_hung;
+
+static int hanging_unlink(const char *path)
+{
+    if (hangs && strstr(path, "/uploads/") != NULL) {
+        is_hung = true;
+        (void)pthread_mutex_lock(&hung);
+        (void)pthread_mutex_unlock(&hung);
+        return -EIO;
+    }
+    return below->unlink(path);
+}
+
+static bool hangs_now(struct kit *k)
+{
+    (void)k;
+    return is_hung;
+}
+
+/* A removal may fail yet: nobody is told that there is no such upload before there is none. */
+static void test_a_removal_under_way_is_none(void **state)
+{
+    struct os_table table = *os_current();
+    char target[100];
+    (void)state;
+    below = os_current();
+    table.unlink = hanging_unlink;
+    os_install(&table);
+    struct kit *k = kit_new();
+    registry_set_patience(&k->artifact->registry, NEVER, 1);
+    kit_create(k, TEXT);
+    (void)pthread_mutex_lock(&hung);
+    hangs = true;
+    int fd = kit_begin(k, "DELETE", kit_target(k, target), TUS, 0);
+    kit_await(k, hangs_now);
+    expect_offset(k, 0, false);
+    assert_int_equal(kit_patch(k, 0, TEXT), 409);
+    assert_int_equal(kit_receipt(k), 409);
+    (void)pthread_mutex_unlock(&hung);
+    assert_int_equal(kit_receive(k, fd), 500);
+    hangs = false;
+    assert_int_equal(kit_patch(k, 0, TEXT), 204);
+    kit_free(k);
+    os_install(NULL);
 }
 
 /* Who waits for a holder gets on when it leaves. */
@@ -361,6 +418,7 @@ int main(void)
         cmocka_unit_test(test_the_servers_end_keeps_what_came),
         cmocka_unit_test(test_what_an_acceptance_may_take_back_is_not_told),
         cmocka_unit_test(test_what_is_heard_of_other_holders),
+        cmocka_unit_test(test_a_removal_under_way_is_none),
         cmocka_unit_test(test_a_newcomer_waits_for_who_is_about_to_leave),
         cmocka_unit_test(test_expectations),
     };

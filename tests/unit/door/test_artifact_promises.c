@@ -334,6 +334,45 @@ static void test_promises_are_bounded(void **state)
     room_free(r);
 }
 
+/* However little each is of: neither a project nor an address has all promises. What goes on is
+ * bound by its address alone. */
+static void test_the_number_of_promises_is_shared(void **state)
+{
+    const unsigned quarter = ROOM_PROMISES_MAX / 4;
+    const struct room_owner near = {.project = "one", .address = ""};
+    const struct room_owner far = {.project = "two", .address = "192.0.2.7"};
+    const struct room_owner other = {.project = "one", .address = "192.0.2.8"};
+    const struct room_owner mixed = {.project = "one", .address = "192.0.2.7"};
+    struct room *r = room_new(1, 50, 25);
+    struct room_promise *p;
+    struct err e;
+    unsigned n = 0;
+    (void)state;
+    disk.free_bytes = UINT64_C(1) << 50;
+    for (; n < quarter; n++) {
+        assert_true(create(r, n, &far, OTHER + 1));
+    }
+    assert_false(create(r, n, &far, OTHER + 1));
+    assert_false(create(r, n, &mixed, OTHER + 1));
+    for (; n < 3 * quarter; n++) {
+        assert_true(create(r, n, &near, OTHER + 1));
+    }
+    assert_false(create(r, n, &near, OTHER + 1));
+    assert_false(create(r, n, &other, OTHER + 1));
+    /* Uploads of before, which go on: their project has had its share. */
+    assert_int_equal(room_take_again(r, "ffffffffffffffffffffffffffffffff", &far, 1, &p, &e),
+                     ERR_LOW_SPACE);
+    assert_non_null(strstr(e.text, "client"));
+    assert_int_equal(room_take_again(r, "fffffffffffffffffffffffffffffffe", &other, 1, &p, &e), 0);
+    room_drop(r, p);
+    /* One that has ended makes place for one. */
+    forget(r, 0);
+    assert_true(create(r, n, &far, OTHER + 1));
+    assert_false(create(r, n + 1, &far, OTHER + 1));
+    assert_int_equal(room_count(r), 3 * quarter);
+    room_free(r);
+}
+
 /* ---- the door ---- */
 
 static const char *creation_of(uint64_t size, char headers[2000])
@@ -561,6 +600,7 @@ int main(void)
         T(test_after_a_restart_what_fits_is_promised),
         T(test_a_creation_that_a_round_saw_first_is_promised_once),
         T(test_promises_are_bounded),
+        T(test_the_number_of_promises_is_shared),
         T(test_t23_creations_and_appends),
         T(test_creations_with_their_file),
         T(test_a_start_promises_again),

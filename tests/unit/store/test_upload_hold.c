@@ -168,9 +168,54 @@ static void test_a_large_one_is_gone_first_and_freed_later(void **state)
     assert_true(upload_gone(kit_us, slice_cstr(info.id), reason));
 }
 
+/* A full disk takes no ID.gone: the description goes instead, which needs no room. */
+static void end_large_on_a_full_disk(struct upload_info *info)
+{
+    bool left = false;
+    kit_create(info, bytes, SIZE);
+    kit_send(info->id, bytes, 1000);
+    assert_int_equal(truncate(kit_path("uploads", info->id, ""), UPLOAD_AT_ONCE_BYTES + 1L), 0);
+    faults_install(NULL);
+    faults_count_only(OS_CALL_pwrite, NULL);
+    faults_reset();
+    faults_arm(1, ENOSPC, true, FAULT_ERROR);
+    assert_int_equal(upload_terminate(kit_us, slice_cstr(info->id), &left, &kit_err), 0);
+    faults_uninstall();
+    assert_true(left);
+    assert_int_equal(kit_length(kit_path("uploads", info->id, ".gone")), -1);
+    assert_int_equal(kit_length(kit_path("uploads", info->id, ".info")), -1);
+    assert_int_equal(kit_length(kit_path("uploads", info->id, "")), UPLOAD_AT_ONCE_BYTES + 1L);
+}
+
+static void test_a_large_one_ends_on_a_full_disk(void **state)
+{
+    char reason[UPLOAD_REASON_MAX];
+    struct upload_info info;
+    struct upload *u;
+    unsigned count = 0;
+    (void)state;
+    end_large_on_a_full_disk(&info);
+    assert_true(upload_gone(kit_us, slice_cstr(info.id), reason));
+    assert_non_null(strstr(reason, "terminated"));
+    assert_int_equal(upload_open(kit_us, slice_cstr(info.id), &u, &kit_err), ERR_NOT_FOUND);
+    assert_int_equal(truncate(kit_path("uploads", info.id, ""), 1 << 20), 0); /* no long pauses */
+    assert_int_equal(upload_free_gone(kit_us, slice_cstr(info.id), &kit_err), 0);
+    check_no_files(info.id);
+    assert_false(upload_gone(kit_us, slice_cstr(info.id), reason));
+    assert_int_equal(upload_free_gone(kit_us, slice_cstr(info.id), &kit_err), ERR_REFUSED);
+    /* A process that ends before has leavings for the next one. */
+    end_large_on_a_full_disk(&info);
+    kit_restart(KIT_ISSUER);
+    assert_int_equal(truncate(kit_path("uploads", info.id, ""), 1 << 20), 0);
+    assert_int_equal(uploads_clean(kit_us, &count, &kit_err), 0);
+    assert_int_equal(count, 2);
+    check_no_files(info.id);
+}
+
 /* Its end is durable, or it is none. */
 static void test_a_large_one_whose_end_cannot_be_written_stays(void **state)
 {
+    char reason[UPLOAD_REASON_MAX];
     struct upload_info info;
     bool left;
     (void)state;
@@ -180,10 +225,17 @@ static void test_a_large_one_whose_end_cannot_be_written_stays(void **state)
     faults_install(NULL);
     faults_count_only(OS_CALL_pwrite, NULL);
     faults_reset();
-    faults_arm(1, ENOSPC, true, FAULT_ERROR);
+    faults_arm(1, EIO, true, FAULT_ERROR);
+    assert_int_equal(upload_terminate(kit_us, slice_cstr(info.id), &left, &kit_err), ERR_IO);
+    /* No room for the note, and the description does not go: five looks, and the note's file. */
+    faults_count_only(OS_CALL_ANY, info.id);
+    faults_reset();
+    faults_arm(7, ENOSPC, true, FAULT_ERROR);
     assert_int_equal(upload_terminate(kit_us, slice_cstr(info.id), &left, &kit_err), ERR_NO_SPACE);
+    assert_true(faults_fired() >= 3);
     faults_uninstall();
     assert_int_equal(kit_length(kit_path("uploads", info.id, ".gone")), -1);
+    assert_false(upload_gone(kit_us, slice_cstr(info.id), reason));
     assert_int_equal(kit_offset(info.id), 1000);
 }
 
@@ -330,6 +382,7 @@ int main(void)
         TEST(test_a_discard_that_fails_leaves_it_to_the_next_open),
         TEST(test_termination),
         TEST(test_a_large_one_is_gone_first_and_freed_later),
+        TEST(test_a_large_one_ends_on_a_full_disk),
         TEST(test_a_large_one_whose_end_cannot_be_written_stays),
         TEST(test_the_receipt_has_our_digest),
         TEST(test_only_saved_bytes_are_believed),

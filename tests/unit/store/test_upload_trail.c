@@ -125,6 +125,30 @@ static void a_trail_begins_anew_with_its_upload(void **state)
     assert_int_equal(reread, SIZE - 60000 / STEP * STEP);
 }
 
+/* Somebody who closes late speaks of bytes that were taken away: what was read because of that does
+ * not count for an upload that stands below. */
+static void what_is_beyond_the_upload_does_not_count(void **state)
+{
+    struct upload_info info;
+    struct receipt receipt;
+    _Atomic uint64_t reread = 0;
+    (void)state;
+    kit_create(&info, bytes, SIZE);
+    kit_send(info.id, bytes, 50000);
+    struct upload *late = kit_open(info.id);
+    assert_int_equal(truncate(kit_path("uploads", info.id, ""), 0), 0);
+    kit_write(kit_path("uploads", info.id, ".state"), "", 0);
+    kit_send(info.id, bytes, 30000);
+    struct upload *u = kit_open(info.id);
+    assert_int_equal(upload_write(u, bytes + 30000, SIZE - 30000, NULL, &kit_err), 0);
+    upload_close(late);
+    uploads_trail(kit_us);
+    assert_int_equal(upload_accept(u, &receipt, &reread, &kit_err), 0);
+    upload_close(u);
+    assert_int_equal(reread, SIZE);
+    assert_string_equal(receipt.checksum, info.checksum);
+}
+
 /* A roll-back in the first request makes two of it; the trail never was beyond what was synced. */
 static void a_roll_back_does_not_touch_the_trail(void **state)
 {
@@ -217,13 +241,13 @@ static void trails_are_bounded(void **state)
     put_file(TRAILS_MAX, STEP, id);
     trail_follow(ts, id, STEP);
     trails_run(ts);
-    assert_int_equal(trail_take(ts, id, &hash), STEP);
+    assert_int_equal(trail_take(ts, id, UINT64_MAX, &hash), STEP);
     expect_hash(&hash, STEP);
     name_of(0, id);
-    assert_int_equal(trail_take(ts, id, &hash), 3 * STEP);
+    assert_int_equal(trail_take(ts, id, UINT64_MAX, &hash), 3 * STEP);
     expect_hash(&hash, 3 * STEP);
     name_of(1, id);
-    assert_int_equal(trail_take(ts, id, &hash), 0);
+    assert_int_equal(trail_take(ts, id, UINT64_MAX, &hash), 0);
     expect_hash(&hash, 0);
     trails_free(ts);
 }
@@ -308,24 +332,24 @@ static void what_is_below_a_step_is_left_to_the_end(void **state)
     put_file(1, SIZE, id);
     trail_follow(ts, id, STEP - 1);
     trails_run(ts);
-    assert_int_equal(trail_take(ts, id, &hash), 0);
+    assert_int_equal(trail_take(ts, id, UINT64_MAX, &hash), 0);
     trail_follow(ts, id, 2 * STEP - 1);
     trails_run(ts);
-    assert_int_equal(trail_take(ts, id, &hash), STEP);
+    assert_int_equal(trail_take(ts, id, UINT64_MAX, &hash), STEP);
     expect_hash(&hash, STEP);
     /* What was taken stays, and goes on when the upload does. */
     trails_run(ts);
-    assert_int_equal(trail_take(ts, id, &hash), STEP);
+    assert_int_equal(trail_take(ts, id, UINT64_MAX, &hash), STEP);
     trail_follow(ts, id, 2 * STEP);
     uploads_set_stopping(kit_us, true);
     trails_run(ts);
-    assert_int_equal(trail_take(ts, id, &hash), STEP);
+    assert_int_equal(trail_take(ts, id, UINT64_MAX, &hash), STEP);
     uploads_set_stopping(kit_us, false);
     trail_follow(ts, id, 2 * STEP);
     trails_run(ts);
-    assert_int_equal(trail_take(ts, id, &hash), 2 * STEP);
+    assert_int_equal(trail_take(ts, id, UINT64_MAX, &hash), 2 * STEP);
     trail_forget(ts, id);
-    assert_int_equal(trail_take(ts, id, &hash), 0);
+    assert_int_equal(trail_take(ts, id, UINT64_MAX, &hash), 0);
     trail_forget(ts, id);
     trails_free(ts);
 }
@@ -335,7 +359,7 @@ static void await(struct trails *ts, const char *id, uint64_t offset)
 {
     struct blake3 hash;
     for (int i = 0; i < 30000; i++) {
-        uint64_t at = trail_take(ts, id, &hash);
+        uint64_t at = trail_take(ts, id, UINT64_MAX, &hash);
         expect_hash(&hash, at);
         if (at == offset) {
             return;
@@ -384,6 +408,7 @@ int main(void)
         TRAIL_TEST(one_request_is_not_read_back),
         TRAIL_TEST(rot_is_found_by_the_trail),
         TRAIL_TEST(a_trail_begins_anew_with_its_upload),
+        TRAIL_TEST(what_is_beyond_the_upload_does_not_count),
         TRAIL_TEST(a_roll_back_does_not_touch_the_trail),
         TRAIL_TEST(a_trail_that_cannot_read_is_none),
         TRAIL_TEST(trails_are_bounded),

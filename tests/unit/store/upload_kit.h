@@ -132,7 +132,7 @@ static inline const char *kit_path(const char *folder, const char *id, const cha
     static char path[4][256];
     static unsigned next;
     char *p = path[next++ % 4];
-    (void)snprintf(p, sizeof path[0], "%s/%s/%s%s", kit_dir, folder, id, suffix);
+    (void)snprintf(p, sizeof path[0], "%s/%s/%.64s%s", kit_dir, folder, id, suffix);
     return p;
 }
 
