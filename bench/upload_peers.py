@@ -5,6 +5,7 @@ there. Uploads of one large file go through curl, small ones through bench/uploa
 """
 
 import base64
+import contextlib
 import http.client
 import json
 import os
@@ -91,6 +92,15 @@ def check_receipts(data, acks, size):
         fault = receipt_fault(receipt, object_id, digest, size)
         if fault:
             raise p.BenchError(fault)
+
+
+def bytes_below(folder):
+    """Of all files that are there now: some may get other names meanwhile."""
+    total = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            total += path.stat().st_size if path.is_file() else 0
+    return total
 
 
 def send_all(s, f, size):
@@ -243,6 +253,33 @@ class Tallyman(Server, p.Tallyman):
 
     def facts(self, result):
         return {}
+
+    @contextlib.contextmanager
+    def delivering(self):
+        """The deliverer runs, pinned as if the server had started it. Gives a function: how many
+        bytes have arrived, as soon as it is so many."""
+        folder = self.dir / "arrived"
+
+        def arrived(least=0):
+            end = time.monotonic() + UPLOAD_S
+            while True:
+                size = bytes_below(folder)
+                if size >= least:
+                    return size
+                if process.poll() is not None or time.monotonic() > end:
+                    raise p.BenchError(f"{self.name}: nothing is delivered, see {log.name}")
+                time.sleep(0.01)
+
+        with open(self.s.data / f"{self.name}-deliver.log", "wb") as log:
+            process = subprocess.Popen(
+                p.on_core(self.s.server_core, [self.s.tallyman, "deliver", "--data",
+                                               self.dir / "data"]),
+                stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            try:
+                yield arrived
+            finally:
+                process.terminate()
+                process.wait(timeout=p.STOP_S)
 
     def append_load(self, seconds, warmup):
         """Single history appends on one connection."""

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """W6: resuming (README.md): uploads that are cut at random bytes, over and over; the last answer to
-an upload of many requests; appends beside a steady upload; memory with many uploads open.
+an upload of many requests; appends beside a steady upload, and beside deliveries; memory with many
+uploads open.
 
   bench/w6.py BUILD
 
@@ -44,10 +45,12 @@ class Run(r.Run):
                                                  r.words(int))]
         self.open = r.setting("OPEN", 16 if smoke else 256, int)
         self.rate = r.setting("RATE_MB", 50 if smoke else 300, int)
+        self.delivered = r.setting("DELIVERED", 3 if smoke else 6, int)
         self.seed = r.setting("SEED", int(time.time()), int)
         wanted = r.setting("PEERS", ["tallyman"] if smoke else ["tallyman", "tus"], r.words(str))
         self.peers = [name for name in up.PEERS if name in wanted]
-        self.steps = r.setting("STEPS", ["cuts", "last", "appends", "memory"], r.words(str))
+        self.steps = r.setting("STEPS", ["cuts", "last", "appends", "deliveries", "memory"],
+                               r.words(str))
         self.inputs = {}
 
 
@@ -321,6 +324,35 @@ def appends(run):
          f"uploading={beside['mb_per_s']:.0f}MB/s", [alone, beside])
 
 
+def deliveries(run):
+    """Appends while files that were accepted before are built and go to a directory: reading, three
+    digests, a copy that is synced, and reading back, by the process that `serve` would have
+    started, where it would be."""
+    data = run.inputs[max(size for size in run.inputs if size <= GIB)]
+    alone = with_server(run, "tallyman", data, False,
+                        lambda peer: peer.append_load(run.seconds, run.warmup))
+
+    def work(peer):
+        for _ in range(run.delivered):
+            peer.uploads(data, 1)
+        with peer.delivering() as arrived:
+            arrived(1)  # it is at work
+            before, begun = arrived(), time.monotonic()
+            result = peer.append_load(run.seconds, run.warmup)
+            after = arrived()
+            result["mb_per_s"] = (after - before) / 1e6 / (time.monotonic() - begun)
+        # Too few files would have been delivered before the appends had ended.
+        result["all"] = after >= run.delivered * data.size
+        return result
+
+    beside = with_server(run, "tallyman", data, False, work)
+    told(run, "deliveries", f"W6 appends_beside=deliveries files={run.delivered}x{data.size // MIB}MiB "
+         f"p99_alone_us={alone['p99_us']:.0f} p99_us={beside['p99_us']:.0f} "
+         f"ratio_p99={beside['p99_us'] / alone['p99_us']:.2f} "
+         f"delivering={beside['mb_per_s']:.0f}MB/s"
+         + (" ENDED-BEFORE-THE-APPENDS" if beside["all"] else ""), [alone, beside])
+
+
 def rss_mib(pid):
     with open(f"/proc/{pid}/status", encoding="ascii") as f:
         for line in f:
@@ -386,7 +418,8 @@ def measure_all(run):
     if "cuts" in run.steps:
         for name in run.peers:
             attempt(run, f"cuts {name}", cuts, name, run.inputs[min(run.sizes)])
-    for what, work in (("last", last), ("appends", appends), ("memory", memory)):
+    for what, work in (("last", last), ("appends", appends), ("deliveries", deliveries),
+                       ("memory", memory)):
         if what in run.steps:
             attempt(run, what, work)
 

@@ -1,9 +1,10 @@
 /* receive: a body on its way into an upload (ARCHITECTURE section 3, PERFORMANCE: receiving).
  *
- * One buffer of UPLOAD_PIECE_BYTES, aligned, filled from the socket and given to upload_write; the
- * first piece is shortened so that all later ones end on multiples of it in the file. What came is
- * kept however the body ends: it is synced before anybody hears of it. The last byte brings the
- * acceptance with it, inside the request, also when the body's end is still owed.
+ * One buffer of UPLOAD_PIECE_BYTES (or of what is missing, where that is less), aligned, filled
+ * from the socket and given to upload_write; the first piece is shortened so that all later ones
+ * end on multiples of it in the file. What came is kept however the body ends: it is synced before
+ * anybody hears of it. The last byte brings the acceptance with it, inside the request, also when
+ * the body's end is still owed.
  *
  * A request with a checksum of its own (Upload-Checksum) counts as a whole or not at all: what came
  * of it is synced and told only when its body has ended well and fits; else all of it goes again.
@@ -231,6 +232,12 @@ static void finish(struct receive *rx)
     }
 }
 
+static size_t buffer_bytes(uint64_t missing)
+{
+    uint64_t n = missing < UPLOAD_PIECE_BYTES ? missing : UPLOAD_PIECE_BYTES;
+    return (size_t)(n + BUFFER_ALIGN - 1) / BUFFER_ALIGN * BUFFER_ALIGN;
+}
+
 int artifact_receive(struct op *op, struct upload *u, struct http_body *body)
 {
     struct err e = {0};
@@ -243,7 +250,7 @@ int artifact_receive(struct op *op, struct upload *u, struct http_body *body)
         upload_hold(u);
     }
     if (http_body_left(body) != 0) {
-        rx.buffer = aligned_alloc(BUFFER_ALIGN, UPLOAD_PIECE_BYTES);
+        rx.buffer = aligned_alloc(BUFFER_ALIGN, buffer_bytes(u->info.size - rx.at));
         if (rx.buffer == NULL) {
             outcome_fail(&op->out, ERR_UPLOADS_BUSY, OUT_OF_MEMORY_TEXT);
             op->out.retry_after_s = 1;

@@ -9,8 +9,8 @@
  * Places are few, and a body of a byte every half minute would hold one for ever. So when all are
  * taken, each newcomer may end the slowest writer of those that are slower than any line is, and
  * waits for its place. Nobody is ended for being slow while there is room. One client address has
- * a bound of its own, so that it cannot take all places; clients on this machine (a proxy's) do
- * not: they cannot be told apart.
+ * a bound of its own, so that it cannot take all places; clients on this machine do not: they
+ * cannot be told apart. Who comes through a proxy of ours has the address that the proxy names.
  *
  * Nothing here survives the process: after a restart nobody holds anything. A list is enough: there
  * are as many holders as requests with a thread, some hundreds.

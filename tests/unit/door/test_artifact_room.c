@@ -46,6 +46,44 @@ static void test_writers_are_bounded(void **state)
     kit_free(k);
 }
 
+static unsigned patch_for(struct kit *k, const char *client)
+{
+    char headers[500];
+    char target[100];
+    (void)snprintf(headers, sizeof headers, "%sUpload-Offset: 0\r\nX-Forwarded-For: %s\r\n",
+                   TUS UPLOAD_TYPE, client);
+    return kit_ask(k, "PATCH", kit_target(k, target), headers, TEXT);
+}
+
+/* Who comes through a proxy of ours has the places of his own address. */
+static void test_places_behind_a_proxy(void **state)
+{
+    struct artifact_options options = kit_options();
+    char headers[500];
+    char target[100];
+    struct err e = {0};
+    (void)state;
+    options.address_uploads_max = 1;
+    assert_int_equal(http_networks_parse("127.0.0.1", &options.proxies, &e), 0);
+    struct kit *k = kit_new_with(&options, NULL);
+    registry_set_patience(&k->artifact->registry, NEVER, NEVER);
+    kit_create(k, TEXT);
+    (void)snprintf(headers, sizeof headers,
+                   "%sUpload-Offset: 0\r\nX-Forwarded-For: 203.0.113.9, 192.0.2.7\r\n",
+                   TUS UPLOAD_TYPE);
+    int fd = kit_begin(k, "PATCH", kit_target(k, target), headers, TEXT.len);
+    kit_await(k, one_writes);
+    kit_create(k, TEXT);
+    assert_int_equal(patch_for(k, "192.0.2.7"), 503);
+    expect_tus(k, 503, "UPLOADS_BUSY");
+    assert_int_equal(patch_for(k, "203.0.113.9"), 204);
+    (void)close(fd);
+    kit_await(k, none_writes);
+    kit_create(k, TEXT);
+    assert_int_equal(patch_for(k, "192.0.2.7"), 204);
+    kit_free(k);
+}
+
 /* For some milliseconds: at nine bytes it is slow by then. */
 static bool one_receives(struct kit *k)
 {
@@ -202,6 +240,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_writers_are_bounded),
+        cmocka_unit_test(test_places_behind_a_proxy),
         cmocka_unit_test(test_a_slow_writer_makes_room),
         cmocka_unit_test(test_without_threads_only_questions_are_answered),
         cmocka_unit_test(test_questions_have_a_share_of_the_threads),
