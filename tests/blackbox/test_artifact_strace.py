@@ -5,6 +5,7 @@ with its threads, the real kernel, and what clients hear. The journal's side is 
 """
 import concurrent.futures
 import os
+import pathlib
 import re
 import subprocess
 import time
@@ -295,7 +296,9 @@ def test_a_creation_that_cannot_be_synced_is_told_to_nobody(door, fault, name, w
         answer = door.create(file, file.content if whole else None)
         assert injected(trace)
     assert answer.status == 500 and "location" not in answer.headers and file.id is None and file.receipt is None
-    assert set(os.listdir(door.data / "uploads")) == before
+    left = set(os.listdir(door.data / "uploads")) - before
+    # The fault is counted by thread: where another one synced the names, the removal's own sync fails as well. What stays expires.
+    assert not left or (whole and name and [pathlib.Path(n).suffix for n in left] == [".info"]), left
     assert door.create(file).status == 201
     door.finish(file)
 

@@ -352,7 +352,8 @@ static void run_terminated(struct akit *k)
         l->told_offset = 0;
         bool told = upload_terminate(k->us, slice_cstr(l->info.id), &left, &e) == 0;
         *(k->large ? &l->told_ended : &l->told_removed) = told;
-        if (told && left) {
+        /* With faults the power fails here: nothing may hang on what the freeing syncs. */
+        if (told && left && !k->faults) {
             (void)!upload_free_gone(k->us, slice_cstr(l->info.id), &e);
         }
     }
