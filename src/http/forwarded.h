@@ -1,6 +1,6 @@
 /* forwarded: what a proxy in front of us says of the request that it passes on: the scheme and the
- * host that its client used, and who that was. Believed is a proxy that is listed, and nobody else: anybody can write
- * such headers.
+ * host that its client used, and who that was. Believed is a proxy that is listed, and nobody else:
+ * anybody can write such headers.
  *
  * Threads: a list is read by any; the rest is the loop's. */
 #ifndef HTTP_FORWARDED_H

@@ -4,8 +4,8 @@
  * end; one that does not fit beside all others is told "later" before a byte of it is sent. It is
  * an account, nothing is allocated: declared minus what the file has blocks for. No project and no
  * client may be promised more than its share of what there is, or have more than that of the
- * promises, so that nobody takes all of it with a few requests. Who brings no byte for ROOM_IDLE_MS loses the promise, and gets it again with the
- * next one, if there is room.
+ * promises, so that nobody takes all of it with a few requests. Who brings no byte for ROOM_IDLE_MS
+ * loses the promise, and gets it again with the next one, if there is room.
  *
  * In memory: after a restart the cleaner's first round promises anew what still fits. Threads: any;
  * one lock, held while the file system is asked, so that two cannot be promised the same room; the

@@ -1,5 +1,5 @@
-/* Lists of networks, and who a client is; what headers say of the scheme and the host is tested with
- * the door that asks (door/test_artifact). */
+/* Lists of networks, and who a client is; what headers say of the scheme and the host is tested
+ * with the door that asks (door/test_artifact). */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <setjmp.h>
