@@ -329,6 +329,10 @@ def deliveries(run):
     digests, a copy that is synced, and reading back, by the process that `serve` would have
     started, where it would be."""
     data = run.inputs[max(size for size in run.inputs if size <= GIB)]
+    free, kept = up.free_bytes(run.data)
+    if free < kept + 2 * run.delivered * data.size + GIB:
+        print("W6 appends_beside=deliveries SKIPPED: the disk has too little room", flush=True)
+        return
     alone = with_server(run, "tallyman", data, False,
                         lambda peer: peer.append_load(run.seconds, run.warmup))
 
