@@ -159,8 +159,7 @@ $(B)/unit/$(1)/%: $(B)/obj/tests/unit/$(1)/%.o $(TESTLIB) $(call libs_for,$(1))
 endef
 $(foreach l,$(TEST_LAYERS),$(eval $(call unit_rules,$(l))))
 
-$(filter $(B)/unit/journal/test_told% $(B)/unit/store/test_told% $(addprefix $(B)/unit/store/test_,upload_told artifact_verify_told),$(UNIT_BIN)): \
-    $(TOLD_OBJ)
+$(foreach t,$(UNIT_BIN),$(if $(findstring told,$(notdir $(t))),$(t))): $(TOLD_OBJ)
 
 # This one is its own libchdb: the library's calls are looked up in the program.
 $(B)/unit/engine/test_front: ALL_LDFLAGS += -rdynamic

@@ -62,8 +62,8 @@ static void note(struct checkpointer *c, int code, const struct err *why, int fr
 {
     pthread_mutex_lock(&c->lock);
     if (code == ERR_STORE_BUSY || code == ERR_NO_MEMORY) {
-        code = 0; /* nothing moved; the next pass may */
-    } else if (code == 0 && frames >= 0) {
+        code = 0;             /* nothing moved; the next pass may */
+    } else if (frames >= 0) { /* SQLite counts them only where nothing failed */
         c->moved = (uint64_t)moved;
         c->complete_at = frames == moved ? (uint64_t)frames : UINT64_MAX;
         if (c->frames < (uint64_t)frames) {

@@ -43,10 +43,8 @@ static int copy_pages(struct copying *c)
     if (b == NULL) {
         return store_err(c->e, c->into, "begin a copy");
     }
-    while (rc == SQLITE_OK || rc == SQLITE_BUSY || rc == SQLITE_LOCKED) {
-        if (rc != SQLITE_OK) {
-            (void)sqlite3_sleep(PAUSE_MS);
-        }
+    /* Never busy: the view is held, and the copy is ours alone. */
+    while (rc == SQLITE_OK) {
         rc = sqlite3_backup_step(b, STEP_PAGES);
         uint64_t total = (uint64_t)sqlite3_backup_pagecount(b);
         uint64_t left = (uint64_t)sqlite3_backup_remaining(b);
@@ -120,7 +118,7 @@ int store_copy(const char *data, const char *name, const char *to, store_copy_pr
 {
     char path[VERIFY_PATH_MAX];
     struct copying c = {.progress = progress, .ctx = ctx, .e = e};
-    struct os_stat st;
+    struct os_stat st = {0};
     uint64_t deadline_ns = os_clock_mono_ns() + PATIENCE_NS;
     int n = snprintf(path, sizeof path, "%s/%s", data, name);
     if (n < 0 || (size_t)n >= sizeof path) {

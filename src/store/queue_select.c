@@ -327,8 +327,8 @@ static int choose(struct choice *c, struct err *e)
     uint32_t share;
     int r = list_ring(c, &ring, &count, e);
 
-    if (r < 0 || count == 0) {
-        return r;
+    if (count == 0) {
+        return r; /* nothing is ready, or it could not be listed */
     }
     /* What lies before the cursor comes last, and has no share: a front of events that the far side
      * refuses would otherwise be in every batch. */

@@ -79,7 +79,6 @@ static const char *const steps[SCHEMA_VERSION] = {version_1, version_2, version_
 static int step_forward(struct sqlite3 *db, int64_t from, struct err *e)
 {
     char set[96];
-    struct err ignored;
     int r = db_exec(db, "BEGIN IMMEDIATE", e);
 
     if (r < 0) {
@@ -95,9 +94,6 @@ static int step_forward(struct sqlite3 *db, int64_t from, struct err *e)
     }
     if (r == 0) {
         r = db_exec(db, "COMMIT", e);
-    }
-    if (r < 0 && sqlite3_get_autocommit(db) == 0 && db_exec(db, "ROLLBACK", &ignored) < 0) {
-        log_line(LOG_WARN, "store", "undo a migration: %s", ignored.text);
     }
     return r;
 }
@@ -130,17 +126,14 @@ int schema_check(struct sqlite3 *db, int64_t *version, struct err *e)
 int schema_open(struct sqlite3 *db, int64_t *version, struct err *e)
 {
     int r = schema_check(db, version, e);
-    bool old = r == 0 && *version > 0;
+    bool old = *version > 0;
 
-    while (r == 0 && *version < SCHEMA_VERSION) {
+    for (; r == 0 && *version < SCHEMA_VERSION; ++*version) {
         if (old) {
             log_line(LOG_INFO, "store", "bringing %s from schema version %lld to %lld", STORE_FILE,
                      (long long)*version, (long long)*version + 1);
         }
         r = step_forward(db, *version, e);
-        if (r == 0) {
-            ++*version;
-        }
     }
     return r;
 }
@@ -226,7 +219,6 @@ static int fill_next_id(struct sqlite3 *db, struct err *e)
 
 int schema_backfill(struct sqlite3 *db, struct err *e)
 {
-    struct err ignored;
     int r = db_exec(db, "BEGIN IMMEDIATE", e);
 
     if (r < 0) {
@@ -241,9 +233,6 @@ int schema_backfill(struct sqlite3 *db, struct err *e)
     }
     if (r == 0) {
         r = db_exec(db, "COMMIT", e);
-    }
-    if (r < 0 && sqlite3_get_autocommit(db) == 0 && db_exec(db, "ROLLBACK", &ignored) < 0) {
-        log_line(LOG_WARN, "store", "undo a backfill: %s", ignored.text);
     }
     return r;
 }

@@ -31,7 +31,8 @@
 /* Reads the version and changes nothing. ERR_UNSUPPORTED: newer, or another program's. */
 int schema_check(struct sqlite3 *db, int64_t *version, struct err *e) MUST_CHECK;
 /* Reads the version of an open database and brings it forward; makes everything in an empty one.
- * ERR_UNSUPPORTED: newer, or another program's. Each step is one transaction. */
+ * ERR_UNSUPPORTED: newer, or another program's. Each step is one transaction. After a
+ * failure, of the backfill too, the caller closes the connection, which undoes what is open. */
 int schema_open(struct sqlite3 *db, int64_t *version, struct err *e) MUST_CHECK;
 /* Fills derived tables that are missing rows as a whole: delivery_ready when it is empty beside
  * queued events, counters of projects that have none, next_event_id. Says so in the log. What is

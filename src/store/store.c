@@ -201,9 +201,7 @@ static int load(struct store *s, const char *path, struct err *e)
     if (r == 0) {
         r = control_open(s, e);
     }
-    if (r == 0) {
-        sqlite3_wal_hook(s->db, on_commit, s);
-    }
+    sqlite3_wal_hook(s->db, on_commit, s);
     return r;
 }
 

@@ -234,27 +234,44 @@ static void compare_schema(struct verify_run *v, const struct buf *ours, const s
     }
 }
 
+/* Both schemas, listed into empty buffers; what differs is told. */
+static int check_schema(struct verify_run *v, struct sqlite3 *example,
+                        int (*make)(struct sqlite3 *db, struct err *e), struct buf *ours,
+                        struct buf *theirs)
+{
+    int r = make(example, v->e);
+    if (r < 0) {
+        return r;
+    }
+    if (list_schema(example, ours) != SQLITE_DONE) {
+        return store_err(v->e, example, "read our own schema");
+    }
+    if (list_schema(v->db, theirs) != SQLITE_DONE) {
+        return verify_failed(v, "read the schema");
+    }
+    if (ours->failed || theirs->no_memory) {
+        return err_set(v->e, ERR_NO_MEMORY, "no memory to compare the schema");
+    }
+    if (theirs->failed) {
+        verify_tell(v, VERIFY_KIND_SCHEMA, "schema: it is not ours, by its size");
+    } else {
+        compare_schema(v, ours, theirs);
+    }
+    return 0;
+}
+
 int verify_schema(struct verify_run *v, int (*make)(struct sqlite3 *db, struct err *e))
 {
     struct sqlite3 *example = NULL;
     struct buf ours;
     struct buf theirs;
+    int r = db_open(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, 256, &example, v->e);
+    if (r < 0) {
+        return r;
+    }
     buf_init(&ours, 1u << 20);
     buf_init(&theirs, 1u << 20);
-    int r = db_open(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, 256, &example, v->e);
-    r = r == 0 ? make(example, v->e) : r;
-    if (r == 0 && list_schema(example, &ours) != SQLITE_DONE) {
-        r = store_err(v->e, example, "read our own schema");
-    }
-    if (r == 0 && list_schema(v->db, &theirs) != SQLITE_DONE) {
-        r = verify_failed(v, "read the schema");
-    } else if (r == 0 && (ours.failed || theirs.no_memory)) {
-        r = err_set(v->e, ERR_NO_MEMORY, "no memory to compare the schema");
-    } else if (r == 0 && theirs.failed) {
-        verify_tell(v, VERIFY_KIND_SCHEMA, "schema: it is not ours, by its size");
-    } else if (r == 0) {
-        compare_schema(v, &ours, &theirs);
-    }
+    r = check_schema(v, example, make, &ours, &theirs);
     (void)sqlite3_close(example);
     buf_free(&ours);
     buf_free(&theirs);

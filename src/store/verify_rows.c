@@ -222,16 +222,14 @@ static void row(struct verify_run *v, const struct walk *w, sqlite3_stmt *st)
 static int slice(struct verify_run *v, const struct walk *w, sqlite3_stmt *st,
                  struct sqlite3_value *last[2], int *rows)
 {
-    int rc = SQLITE_OK;
+    int rc;
     *rows = 0;
-    for (int i = 0; i < w->keys && rc == SQLITE_OK && last[i] != NULL; i++) {
-        rc = sqlite3_bind_value(st, i + 1, last[i]);
-    }
-    while (rc == SQLITE_OK || rc == SQLITE_ROW) {
-        rc = sqlite3_step(st);
-        if (rc != SQLITE_ROW) {
-            break;
+    for (int i = 0; i < w->keys && last[i] != NULL; i++) {
+        if (sqlite3_bind_value(st, i + 1, last[i]) != SQLITE_OK) {
+            return verify_failed(v, w->what);
         }
+    }
+    while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
         row(v, w, st);
         if (++*rows < SLICE_ROWS) {
             continue;
@@ -371,7 +369,7 @@ int verify_rows(struct verify_run *v)
                                         NULL, NULL, NULL);
     }
     if (rc != SQLITE_OK) {
-        return err_set(v->e, ERR_NO_MEMORY, "no memory for a function");
+        return store_err(v->e, v->db, "add a function");
     }
     int r = verify_number(v, "SELECT value FROM meta WHERE name = 'next_event_id'", &next);
     v->derived = v->version >= 2 && next != 0;

@@ -308,6 +308,23 @@ int sqlite3_exec(sqlite3 *db, const char *sql, int (*row)(void *, int, char **, 
     return rc;
 }
 
+int sqlite3_create_function_v2(sqlite3 *db, const char *name, int n, int flags, void *ctx,
+                               void (*fn)(sqlite3_context *, int, sqlite3_value **),
+                               void (*step)(sqlite3_context *, int, sqlite3_value **),
+                               void (*final)(sqlite3_context *), void (*destroy)(void *))
+{
+    static int (*real)(sqlite3 *, const char *, int, int, void *,
+                       void (*)(sqlite3_context *, int, sqlite3_value **),
+                       void (*)(sqlite3_context *, int, sqlite3_value **),
+                       void (*)(sqlite3_context *), void (*)(void *));
+    real = real != NULL ? real
+                        : (int (*)(sqlite3 *, const char *, int, int, void *,
+                                   void (*)(sqlite3_context *, int, sqlite3_value **),
+                                   void (*)(sqlite3_context *, int, sqlite3_value **),
+                                   void (*)(sqlite3_context *), void (*)(void *)))own(__func__);
+    return sqlite_strikes(name) ? FAILURE : real(db, name, n, flags, ctx, fn, step, final, destroy);
+}
+
 int sqlite3_backup_step(sqlite3_backup *b, int pages)
 {
     static int (*real)(sqlite3_backup *, int);
@@ -387,7 +404,8 @@ static bool names_the_cause(enum told_kind kind, int r, const struct err *e)
 {
     switch (kind) {
     case TOLD_CALL:
-        return (e->os_errno == 0 || e->os_errno == EIO) && r != ERR_CORRUPT;
+        return r != ERR_CORRUPT &&
+               (e->os_errno == EIO || (e->os_errno == 0 && r != ERR_NOT_FOUND && r != ERR_REFUSED));
     case TOLD_SQLITE:
         return strstr(e->text, "SQLite code 266") != NULL;
     case TOLD_MEMORY:

@@ -112,6 +112,8 @@ static int take_metadata(struct artifact_sink *to, struct slice value, struct er
         r = say(e, "metadata", why.text);
     } else if (r < 0) {
         r = err_set(e, r, "artifacts.metadata.%.250s", why.text);
+    } else if (text.no_memory) {
+        r = err_set(e, ERR_NO_MEMORY, "no memory for a project's settings");
     } else if (text.failed) {
         r = err_set(e, ERR_INVALID_PROJECT, "artifacts.metadata: it has at most %d bytes as JSON",
                     DELIVERY_SETTING_MAX);
@@ -183,8 +185,7 @@ int settings_apply(struct artifact_sink *to, struct slice object, struct err *e)
         }
         r = m == NULL ? unknown(name, e) : m->take(to, value, e);
     }
-    return r == 0 && it.bad ? err_set(e, ERR_INVALID_PROJECT, "artifacts: it must be an object")
-                            : r;
+    return it.bad ? err_set(e, ERR_INVALID_PROJECT, "artifacts: it must be an object") : r;
 }
 
 /* ---- and back ---- */

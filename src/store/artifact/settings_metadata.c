@@ -78,10 +78,7 @@ static int put_list(struct slice key, struct slice list, struct buf *out, struct
         r = put_text(key, i, value, out, e);
         i++;
     }
-    if (r == 0 && (it.bad || i == 0)) {
-        r = say(e, key, "it must be a string, or an array of at least one");
-    }
-    return r;
+    return it.bad || i == 0 ? say(e, key, "it must be a string, or an array of at least one") : r;
 }
 
 int settings_metadata_put(struct slice json, struct buf *out, struct err *e)
@@ -105,10 +102,7 @@ int settings_metadata_put(struct slice json, struct buf *out, struct err *e)
         }
     }
     buf_put_char(out, '}');
-    if (r == 0 && it.bad) {
-        r = err_set(e, ERR_INVALID_PROJECT, "it must be an object");
-    }
-    return r;
+    return it.bad ? err_set(e, ERR_INVALID_PROJECT, "it must be an object") : r;
 }
 
 /* ---- expanded ---- */
@@ -124,16 +118,14 @@ static int expand_value(struct slice key, unsigned i, struct slice inner,
 
     json_unescape(inner, &plain);
     template_expand(buf_slice(&plain), v, &text);
+    *header_bytes += destination_header_bytes(key, buf_slice(&text));
     if (plain.failed || text.failed) {
         r = err_set(e, ERR_NO_MEMORY, "no memory for metadata");
     } else if (destination_metadata_value(buf_slice(&text), &why) < 0) {
         r = say_value(e, key, i, why.text);
-    }
-    *header_bytes += destination_header_bytes(key, buf_slice(&text));
-    if (r == 0 && *header_bytes > DESTINATION_HEADERS_MAX - DESTINATION_HEADERS_OTHER) {
+    } else if (*header_bytes > DESTINATION_HEADERS_MAX - DESTINATION_HEADERS_OTHER) {
         r = say_value(e, key, i, "as headers, up to here, it takes more than 7168 bytes");
-    }
-    if (r == 0) {
+    } else {
         buf_put_cstr(out, i == 0 ? "" : ",");
         json_put_string(out, buf_slice(&text));
     }
@@ -156,7 +148,7 @@ static int expand_list(struct slice key, struct slice list, const struct templat
                 : say_value(e, key, i, "it is not one of at most 99 texts");
         i++;
     }
-    return r == 0 && (it.bad || i == 0) ? say(e, key, "it is no list of texts") : r;
+    return it.bad || i == 0 ? say(e, key, "it is no list of texts") : r;
 }
 
 int settings_metadata_expand(struct slice metadata, const struct template_values *v,
@@ -180,10 +172,10 @@ int settings_metadata_expand(struct slice metadata, const struct template_values
         }
     }
     buf_put_char(out, '}');
-    if (r == 0 && it.bad) {
+    if (it.bad) {
         r = err_set(e, ERR_INVALID_PROJECT, "it is no object");
     }
-    if (r == 0 && out->failed) {
+    if (out->failed) {
         r = err_set(e, ERR_NO_MEMORY, "no memory for metadata");
     }
     if (header_bytes != NULL) {

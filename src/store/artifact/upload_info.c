@@ -83,7 +83,7 @@ static int make_file(const char *path, struct slice bytes, bool begin_write)
         return fd;
     }
     int r = os_pwrite_all(fd, bytes.ptr, bytes.len, 0, NULL);
-    if (r == 0 && begin_write) {
+    if (begin_write) {
         /* So that the one journal commit that the first sync brings about covers it. A failure is
          * kept for the sync. */
         (void)os_write_back(fd, 0, bytes.len, false);
@@ -280,11 +280,14 @@ int upload_load(struct uploads *us, struct slice id, struct upload_info *out, st
     }
     r = upload_info_parse(buf_slice(&json), out, e);
     buf_free(&json);
-    if (r == 0 && strcmp(out->id, name) != 0) {
-        r = err_set(e, ERR_CORRUPT, "the upload's .info is another one's");
+    if (r < 0) {
+        return r;
     }
-    if (r == 0 && out->created_ms == 0) {
+    if (strcmp(out->id, name) != 0) {
+        return err_set(e, ERR_CORRUPT, "the upload's .info is another one's");
+    }
+    if (out->created_ms == 0) {
         out->created_ms = (int64_t)mtime_ms;
     }
-    return r;
+    return 0;
 }

@@ -96,24 +96,25 @@ static int kind_of(struct uploads *us, const char *id, const struct files *f,
                    struct upload_info *info, struct upload_seen *seen, struct err *e)
 {
     int r = upload_load(us, slice_cstr(id), info, e);
-    if (r == 0) {
-        seen->size = info->size;
-        seen->project = info->project;
+    if (r < 0 && r != ERR_CORRUPT) {
+        return r;
     }
     if (f->receipt) {
         seen->kind = UPLOAD_ACCEPTED;
-        return r == ERR_CORRUPT ? 0 : r;
+        return 0;
     }
-    if (r == ERR_CORRUPT) {
+    if (r < 0) {
         seen->kind = UPLOAD_BROKEN;
         return 0;
     }
+    seen->size = info->size;
+    seen->project = info->project;
     if (f->there[3] || upload_mark_has(us, id, UPLOAD_MARK_GONE, NULL)) {
         seen->kind = UPLOAD_GONE;
     } else {
-        seen->kind = r == 0 && f->length == info->size ? UPLOAD_COMPLETE : UPLOAD_PARTIAL;
+        seen->kind = f->length == info->size ? UPLOAD_COMPLETE : UPLOAD_PARTIAL;
     }
-    return r;
+    return 0;
 }
 
 static int round_see(void *ctx, const char *name)

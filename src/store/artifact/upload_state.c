@@ -177,11 +177,12 @@ int upload_state_load(struct upload *u, struct upload_saved *out, struct err *e)
         return err_os(e, u->state_fd, "open", path);
     }
     r = read_slots(u, path, slots, e);
-    if (r == 0) {
-        slots_choose(u, slots, out);
-        u->state_sequence = out->sequence;
+    if (r < 0) {
+        return r;
     }
-    return r;
+    slots_choose(u, slots, out);
+    u->state_sequence = out->sequence;
+    return 0;
 }
 
 int upload_state_make(struct upload *u, struct err *e)
@@ -293,9 +294,9 @@ static int peek_synced(const char *path, const struct upload_info *info, struct 
 {
     struct upload_saved before;
     int r = upload_state_peek(path, info, &before, e);
-    if (r != 0 || before.kind == UPLOAD_SAVED_NONE || before.kind == UPLOAD_SAVED_EMPTY) {
+    if (before.kind == UPLOAD_SAVED_NONE || before.kind == UPLOAD_SAVED_EMPTY) {
         *out = before;
-        return r;
+        return r; /* what failed is NONE too */
     }
     int fd = os_open(path, O_RDONLY, 0);
     if (fd < 0) {
@@ -310,7 +311,7 @@ static int peek_synced(const char *path, const struct upload_info *info, struct 
         return err_os(e, r, "sync", path);
     }
     r = upload_state_peek(path, info, out, e);
-    if (r == 0 && before.kind == UPLOAD_SAVED_SLOT && out->offset > before.offset) {
+    if (before.kind == UPLOAD_SAVED_SLOT && out->offset > before.offset) {
         *out = before;
     }
     return r;
@@ -328,9 +329,12 @@ int upload_synced_offset(struct uploads *us, struct slice id, uint64_t *offset, 
     }
     upload_path(us, path, info.id, ".state");
     r = peek_synced(path, &info, &saved, e);
-    if (r == 0 && saved.kind == UPLOAD_SAVED_LOST) {
+    if (r < 0) {
+        return r;
+    }
+    if (saved.kind == UPLOAD_SAVED_LOST) {
         return err_set(e, ERR_CORRUPT, "%s: neither slot can be read", path);
     }
     *offset = saved.offset; /* 0 without a good slot */
-    return r;
+    return 0;
 }

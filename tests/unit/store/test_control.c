@@ -2,6 +2,9 @@
 #include "tests/unit/store/store_kit.h"
 
 #include <ctype.h>
+#include <errno.h>
+
+#include "os/os.h"
 
 struct order {
     struct slice name, title;
@@ -118,6 +121,9 @@ static void test_artifacts(void **state)
                          ERR_INVALID_PROJECT);
         assert_non_null(strstr(k.e.text, "artifacts.sink: "));
     }
+    assert_int_equal(try_artifacts(&k, SLICE("no name"), SLICE("directory"), SLICE("/srv")),
+                     ERR_INVALID_PROJECT);
+    assert_null(strstr(k.e.text, "artifacts"));
     assert_null(control_project(store_control(k.s), SLICE("files"))); /* none of it stayed */
     assert_int_equal(kit_number(&k, "SELECT count(*) FROM artifact_projects"), 0);
     assert_int_equal(try_artifacts(&k, SLICE("files"), SLICE("directory"), SLICE("/srv/\xc3\xbc")),
@@ -195,8 +201,11 @@ static void test_change(void **state)
     assert_int_equal(try_change(&k, id, "{\"sink\":\"directory\",\"directory\":\"/d\"}"), 0);
     assert_true(control_takes_artifacts(store_control(k.s), id));
     /* Settings of a newer program stop nothing here, and are not written over. */
-    assert_int_equal(
-        db_exec(k.s->db, "UPDATE artifact_projects SET settings = '{\"later\":1}'", &k.e), 0);
+    assert_int_equal(db_exec(k.s->db,
+                             "UPDATE artifact_projects SET settings ="
+                             " '{\"require_checksum\":false,\"then\":1}'",
+                             &k.e),
+                     0);
     kit_reopen(&k);
     assert_true(control_takes_artifacts(store_control(k.s), id));
     assert_true(control_requires_checksum(store_control(k.s), id));
@@ -416,9 +425,11 @@ static void test_unreadable(void **state)
         "UPDATE keys SET hash = x'00' WHERE id = 1",
         "UPDATE keys SET hash = zeroblob(32) WHERE id = 1",
         "UPDATE projects SET name = printf('%.*c', 64, 'x') WHERE id = 2",
-        "UPDATE projects SET name = 'beta' WHERE id = 2"};
+        "UPDATE projects SET name = 'beta' WHERE id = 2",
+        "UPDATE keys SET name = printf('%.*c', 65, 'x') WHERE id = 1",
+        "UPDATE keys SET name = 'default' WHERE id = 1"};
     kit_start(&k);
-    for (size_t i = 0; i < 6; i += 2) {
+    for (size_t i = 0; i < sizeof damage / sizeof *damage; i += 2) {
         assert_int_equal(kit_sql(&k, damage[i]), 0);
         assert_int_equal(control_committed(k.s, &k.e), ERR_CORRUPT);
         assert_non_null(control_project(store_control(k.s), SLICE("beta")));
@@ -444,6 +455,34 @@ static void test_unreadable(void **state)
                      0);
     assert_int_equal(control_committed(k.s, &k.e), 0);
     assert_int_equal(control_key_at(store_control(k.s), 1, 0)->scopes, SCOPE_EVENTS_READ);
+    kit_end(&k);
+    (void)state;
+}
+
+static int no_random(void *p, size_t n)
+{
+    memset(p, 0, n);
+    return -EIO;
+}
+
+/* A key that anybody could guess is none; nor does the store open without chance for its tables. */
+static void test_no_random(void **state)
+{
+    struct order o = {.project = 1, .kind = KEY_CAPTURE, .name = SLICE("second")};
+    const struct os_table *before = os_current();
+    struct os_table table = *before;
+    struct store *s;
+    struct kit k;
+    kit_start(&k);
+    table.random = no_random;
+    os_install(&table);
+    assert_int_equal(kit_do(&k, create_key, &o), ERR_STORE_POISONED);
+    assert_non_null(strstr(k.e.text, "random"));
+    assert_int_equal(kit_number(&k, "SELECT count(*) FROM keys WHERE name = 'second'"), 0);
+    kit_close(&k);
+    assert_int_equal(store_open(k.dir, &k.options, &s, &k.e), ERR_IO);
+    os_install(before);
+    kit_open(&k);
     kit_end(&k);
     (void)state;
 }
@@ -475,6 +514,7 @@ int main(void)
         cmocka_unit_test(test_pointers_until_the_next_turn),
         cmocka_unit_test(test_a_revocation_that_fails),
         cmocka_unit_test(test_unreadable),
+        cmocka_unit_test(test_no_random),
         cmocka_unit_test(test_names_of_scopes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

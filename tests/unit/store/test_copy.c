@@ -80,9 +80,25 @@ static void every_call_on_the_copy(void **state)
     assert_true(failed > 3);
 }
 
+/* What cannot be looked for is not missing. */
+static void a_source_that_cannot_be_looked_at(void **state)
+{
+    struct model *m = some_store();
+    struct err e = {0};
+    (void)state;
+    model_fault_arm(m, &(struct fault){.error = EIO, .at = 1, .call = OS_CALL_stat});
+    assert_int_equal(store_copy(STORE_SCENARIO_DIR, STORE_FILE, COPY, NULL, NULL, &e), ERR_IO);
+    assert_int_equal(model_fault_fired(m), 1);
+    model_fault_arm(m, NULL);
+    assert_int_equal(store_copy(STORE_SCENARIO_DIR, "none.sqlite", COPY, NULL, NULL, &e),
+                     ERR_NOT_FOUND);
+    model_free(m);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_call_on_the_copy)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_call_on_the_copy),
+                                       cmocka_unit_test(a_source_that_cannot_be_looked_at)};
     os_vfs_register();
     log_set_level(LOG_ERROR + 1);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -235,6 +235,23 @@ static void test_months(void **state)
     (void)state;
 }
 
+/* What a wrong clock dated before 1970 is of one month, the first. */
+static void test_before_1970(void **state)
+{
+    struct kit k;
+    struct queue_selection sel = {.events_max = 10, .bytes_soft = 1000};
+    kit_start(&k);
+    fill(&k, 1, 0, 1, -40 * DAY_MS);
+    fill(&k, 1, 1, 1, -400 * DAY_MS);
+    fill(&k, 1, 2, 1, 0);
+    fill(&k, 1, 3, 1, KIT_NOW);
+    struct queue_rows rows = choose(&k, &sel);
+    assert_int_equal(rows.count, 3);
+    queue_rows_free(&rows);
+    kit_end(&k);
+    (void)state;
+}
+
 /* Whatever is never delivered, the cursor comes by everything: by each project, each month. */
 static void test_cursor_meets_everything(void **state)
 {
@@ -318,10 +335,15 @@ static void test_damage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nothing),     cmocka_unit_test(test_shares),
-        cmocka_unit_test(test_left_out),    cmocka_unit_test(test_large_event),
-        cmocka_unit_test(test_months),      cmocka_unit_test(test_cursor_meets_everything),
-        cmocka_unit_test(test_odd_cursors), cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_nothing),
+        cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_left_out),
+        cmocka_unit_test(test_large_event),
+        cmocka_unit_test(test_months),
+        cmocka_unit_test(test_before_1970),
+        cmocka_unit_test(test_cursor_meets_everything),
+        cmocka_unit_test(test_odd_cursors),
+        cmocka_unit_test(test_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -402,6 +402,13 @@ static void test_members(void **state)
     expect_bad("{" DIRECTORY ",\"retention\":\"-1h\"}", "artifacts.retention: ");
     expect_bad("{" DIRECTORY ",\"retention\":\"0\"}", "artifacts.retention: ");
     expect_good("{" DIRECTORY ",\"retention\":\"1s\"}");
+    /* Of two that are wrong the first is told. */
+    expect_bad("{\"other\":1," DIRECTORY "}", "artifacts.other: there is no such member;");
+    expect_bad("{\"sink\":\"directory\",\"packager\":\"zip\"}", "artifacts.directory: ");
+    expect_bad("{\"sink\":\"directory\",\"packager\":\"mergewarc\"}", "artifacts.directory: ");
+    expect_bad("{" DIRECTORY ",\"identifier\":\"{{NO}}\"}", "artifacts.identifier: {{NO}} is no");
+    expect_bad("{" DIRECTORY ",\"identifier\":\"{{NO}}\",\"remote_name\":\"x\"}",
+               "artifacts.identifier: {{NO}} is no");
 }
 
 /* Templates are asked with the longest and the shortest of what they can become. */
@@ -498,6 +505,10 @@ static void test_metadata(void **state)
     expect_bad(META("{\"Title\":\"x\"}"), "artifacts.metadata.Title: a key is made of");
     expect_bad(META("{\"xmla\":\"x\"}"), "artifacts.metadata.xmla: ");
     expect_bad(META("{\"b\":\"x\",\"a\":\"x\"}"), "artifacts.metadata.a: its place");
+    expect_bad(META("{\"a\":[1,\"x\"]}"), "artifacts.metadata.a[0]: it must be a string");
+    expect_bad(META("{\"a\":1,\"b\":\"x\"}"), "artifacts.metadata.a: it must be");
+    expect_bad(META("{\"a\":[\"{{NO}}\",\"x\"],\"b\":\"y\"}"),
+               "artifacts.metadata.a[0]: {{NO}} is");
     /* 7,168 bytes of headers: with the longest file name 147 each, so that 48 fit. */
     check_headers(48, "{{FILENAME}}", true);
     check_headers(49, "{{FILENAME}}", false);
@@ -509,6 +520,31 @@ static void test_metadata(void **state)
     memset(big + n, 'x', 6200);
     (void)snprintf(big + n + 6200, sizeof big - (size_t)n - 6200, "\"}}");
     expect_bad(big, "artifacts.metadata: it has at most 6144 bytes as JSON");
+}
+
+/* As a damaged row may hold it: the first that is wrong is told. */
+static void test_metadata_expanded(void **state)
+{
+    static const char *const bad[][2] = {
+        {"{\"a\":[\"\",\"x\"],\"b\":[\"y\"]}", "a[0]: "},
+        {"{\"a\":[7,\"x\"]}", "a[0]: it is not one"},
+        {"{\"a\":[]}", "a: it is no list"},
+        {"{\"a--a\":[\"x\"],\"b\":[\"y\"]}", "a--a: "},
+        {"[]", "it is no object"},
+    };
+    const struct template_values v = some_values();
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct buf b = {0};
+        struct err e = {0};
+        assert_int_equal(settings_metadata_expand(slice_cstr(bad[i][0]), &v, &b, NULL, &e),
+                         ERR_INVALID_PROJECT);
+        if (strncmp(e.text, bad[i][1], strlen(bad[i][1])) != 0) {
+            fail_msg("%s: \"%s\"", bad[i][0], e.text);
+        }
+        buf_free(&b);
+    }
 }
 
 /* ---- there and back ---- */
@@ -721,6 +757,7 @@ int main(void)
         T(test_members),
         T(test_worst_case),
         T(test_metadata),
+        T(test_metadata_expanded),
         T(test_text),
         T(test_plan),
         T(test_names_that_give_way),

@@ -93,6 +93,25 @@ static void test_isolation(void **state)
     (void)state;
 }
 
+static int forbidden_job(struct kit_job *j, struct store *s, struct err *e)
+{
+    (void)j;
+    (void)s;
+    (void)e;
+    return ERR_FORBIDDEN;
+}
+
+/* Whoever looks at the error alone sees the code too, whether the job wrote it there or not. */
+static void test_the_error_has_the_code(void **state)
+{
+    struct kit k;
+    kit_start(&k);
+    assert_int_equal(kit_do(&k, forbidden_job, NULL), ERR_FORBIDDEN);
+    assert_int_equal(k.e.code, ERR_FORBIDDEN);
+    kit_end(&k);
+    (void)state;
+}
+
 static int look_job(struct kit_job *j, struct store *s, struct err *e)
 {
     int64_t n = 0;
@@ -530,6 +549,7 @@ int main(void)
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_cannot_open),
         cmocka_unit_test(test_isolation),
+        cmocka_unit_test(test_the_error_has_the_code),
         cmocka_unit_test(test_told_after_the_commit),
         cmocka_unit_test(test_no_commit_for_repeats),
         cmocka_unit_test(test_large_is_alone_and_not_starved),

@@ -7,6 +7,7 @@
 
 #include "base/metrics.h"
 #include "os/os.h"
+#include "tests/unit/store/failing_vfs.h"
 
 /* ---- the WAL's limit ---- */
 
@@ -154,6 +155,134 @@ static void test_wal_limit_with_thread(void **state)
     (void)state;
 }
 
+/* ---- passes that fail, with the thread ---- */
+
+#define BOUND_NS UINT64_C(20000000000)
+
+/* A store whose thread cannot write the log back from now on. */
+static void begin_failing(struct kit *k, enum failing_call call, int code)
+{
+    kit_start(k);
+    atomic_store(&woken, 0);
+    k->options.wal_bytes_max = 256 * 1024;
+    k->options.threads = true;
+    k->options.wake = wake;
+    k->options.wake_ctx = &woken;
+    kit_close(k);
+    assert_int_equal(failing_register(), SQLITE_OK);
+    kit_open(k);
+    failing_arm(&(struct failing){
+        .call = call, .file = FAILING_DATABASE, .at = 1, .sticky = true, .code = code});
+}
+
+/* One event in as many turns as it takes. */
+static int put_in_time(struct kit *k, uint64_t n)
+{
+    static char text[20001];
+    struct kit_job j;
+    uint64_t until = os_clock_mono_ns() + BOUND_NS;
+    memset(text, 'w', sizeof text - 1);
+    kit_job_init(&j, STORE_SMALL);
+    j.ev[0] = kit_event(k->alpha, n, text);
+    j.count = 1;
+    store_submit(k->s, &j.job);
+    while (j.told == 0) {
+        (void)kit_turn(k);
+        assert_true(os_clock_mono_ns() < until);
+    }
+    k->e = j.err;
+    return j.code;
+}
+
+static int put_until_it_fails(struct kit *k, uint64_t *n)
+{
+    int code;
+    do {
+        code = put_in_time(k, ++*n);
+        assert_true(*n < 1000);
+    } while (code == 0);
+    return code;
+}
+
+/* Without space turns are answered, the loop is woken, and when there is space it goes on. */
+static void test_a_pass_without_space(void **state)
+{
+    struct kit k;
+    struct store_status st;
+    uint64_t n = 0, until = os_clock_mono_ns() + BOUND_NS;
+    begin_failing(&k, FAILING_WRITE, SQLITE_FULL);
+    assert_int_equal(put_until_it_fails(&k, &n), ERR_NO_SPACE);
+    store_get_status(k.s, &st);
+    assert_true(st.no_space && !st.poisoned);
+    while (atomic_load(&woken) == 0) {
+        assert_true(os_clock_mono_ns() < until);
+    }
+    uint64_t began = os_clock_mono_ns();
+    checkpoint_wait(k.s->checkpointer, 60000); /* for nothing */
+    assert_true(os_clock_mono_ns() - began < UINT64_C(50000000000));
+    failing_arm(&(struct failing){0});
+    while (put_in_time(&k, n) != 0) {
+        assert_int_equal(k.e.code, ERR_NO_SPACE);
+        assert_true(os_clock_mono_ns() < until);
+    }
+    kit_check(&k);
+    kit_close(&k);
+    failing_unregister();
+    kit_open(&k);
+    assert_int_equal(kit_number(&k, "SELECT count(*) FROM events"), n);
+    kit_end(&k);
+    (void)state;
+}
+
+/* The loop learns of it, and nobody tries again: a second sync would lie. */
+static void test_a_pass_that_fails(void **state)
+{
+    struct kit k;
+    struct store_status st;
+    unsigned writes;
+    uint64_t n = 0;
+    begin_failing(&k, FAILING_SYNC, SQLITE_IOERR_FSYNC);
+    assert_int_equal(put_until_it_fails(&k, &n), ERR_STORE_POISONED);
+    store_get_status(k.s, &st);
+    assert_true(st.poisoned && strstr(st.cause, "checkpoint") != NULL);
+    failing_arm(&(struct failing){0});
+    assert_int_equal(store_checkpoint(k.s, &k.e), ERR_IO);
+    assert_non_null(strstr(k.e.text, "checkpoint"));
+    (void)failing_state(&writes);
+    assert_int_equal(writes, 0);
+    kit_close(&k);
+    failing_unregister();
+    kit_open(&k);
+    kit_check(&k);
+    assert_int_equal(kit_number(&k, "SELECT count(*) FROM events"), n - 1);
+    kit_end(&k);
+    (void)state;
+}
+
+/* No machine has room for such a stack. */
+static void test_without_the_thread(void **state)
+{
+    pthread_attr_t usual, large;
+    struct kit k;
+    struct store *s;
+    (void)state;
+    kit_start(&k);
+    kit_close(&k);
+    k.options.threads = true;
+    assert_int_equal(pthread_getattr_default_np(&usual), 0);
+    assert_int_equal(pthread_attr_init(&large), 0);
+    assert_int_equal(pthread_attr_setstacksize(&large, (size_t)1 << 60), 0);
+    assert_int_equal(pthread_setattr_default_np(&large), 0);
+    int r = store_open(k.dir, &k.options, &s, &k.e);
+    assert_int_equal(pthread_setattr_default_np(&usual), 0);
+    assert_true(r < 0);
+    assert_non_null(strstr(k.e.text, "thread"));
+    assert_int_equal(pthread_attr_destroy(&usual), 0);
+    assert_int_equal(pthread_attr_destroy(&large), 0);
+    kit_open(&k);
+    kit_end(&k);
+}
+
 /* ---- readers beside the writer ---- */
 
 struct reading {
@@ -228,6 +357,9 @@ int main(void)
         cmocka_unit_test(test_wal_limit),
         cmocka_unit_test(test_a_clean_close_empties_the_log),
         cmocka_unit_test(test_wal_limit_with_thread),
+        cmocka_unit_test(test_a_pass_without_space),
+        cmocka_unit_test(test_a_pass_that_fails),
+        cmocka_unit_test(test_without_the_thread),
         cmocka_unit_test(test_readers_beside_the_writer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,8 +19,8 @@ struct world {
     struct kit k;
     unsigned char *bytes; /* of a good store, closed */
     size_t size;
-    int64_t alpha, beta; /* projects */
-    const char *sql;     /* what makes another file of it */
+    int64_t alpha, beta, gamma; /* projects */
+    const char *sql;            /* what makes another file of it */
 };
 
 static struct world world;
@@ -102,6 +102,20 @@ static void begin_open(void *ctx)
     struct world *w = ctx;
     begin_file(w);
     kit_open(&w->k);
+}
+
+/* All receipts are in the large table, and none in memory. */
+static void begin_merged(void *ctx)
+{
+    struct world *w = ctx;
+    begin_open(w);
+    w->k.s->receipts.run_min = 1;
+    store_tick(w->k.s);
+    kit_turns(&w->k);
+    w->k.s->receipts.run_min = RECEIPTS_RUN;
+    assert_int_equal(w->k.s->receipts.young.count, 0);
+    assert_int_equal(kit_number(&w->k, "SELECT count(*) FROM receipts"), EVENTS);
+    assert_non_null(w->k.s->receipts.filter);
 }
 
 static void begin_older(void *ctx)
@@ -210,6 +224,31 @@ static int run_deliver(void *ctx, struct err *e)
     return job(ctx, deliver_two, e);
 }
 
+/* Two runs of ids. */
+static int deliver_gap(struct kit_job *j, struct store *s, struct err *e)
+{
+    static const int64_t ids[] = {1, 3};
+    (void)j;
+    return queue_delivered(s, ids, 2, KIT_NOW + 5, e);
+}
+
+static int run_deliver_gap(void *ctx, struct err *e)
+{
+    return job(ctx, deliver_gap, e);
+}
+
+static int put_and_fail(struct kit_job *j, struct store *s, struct err *e)
+{
+    int r = put_one(j, s, e);
+    return r < 0 ? r : err_set(e, ERR_FORBIDDEN, "failed on purpose");
+}
+
+static int run_undone(void *ctx, struct err *e)
+{
+    int r = job(ctx, put_and_fail, e);
+    return r == ERR_FORBIDDEN ? 0 : r;
+}
+
 static int make_project(struct kit_job *j, struct store *s, struct err *e)
 {
     const struct artifact_destination to = {.sink = SLICE("directory"), .directory = SLICE("/srv")};
@@ -236,6 +275,28 @@ static void end_project(void *ctx, int r)
     assert_int_equal(kit_number(&w->k, "SELECT count(*) FROM projects"),
                      kit_number(&w->k, "SELECT count(*) FROM keys"));
     look_again(w, EVENTS);
+}
+
+static void begin_project(void *ctx)
+{
+    struct world *w = ctx;
+    struct err e;
+    begin_open(w);
+    assert_int_equal(run_project(w, &e), 0);
+}
+
+static int change_project(struct kit_job *j, struct store *s, struct err *e)
+{
+    const struct world *w = j->arg;
+    return control_set_artifacts(s, w->gamma, SLICE("{\"identifier\":\"x-{{OBJECT_ID}}\"}"), e);
+}
+
+static int run_change(void *ctx, struct err *e)
+{
+    struct world *w = ctx;
+    w->gamma = control_project(store_control(w->k.s), SLICE("gamma"))->id;
+    int r = job(w, change_project, e);
+    return r < 0 ? r : control_committed(w->k.s, e);
 }
 
 static int make_key(struct kit_job *j, struct store *s, struct err *e)
@@ -268,6 +329,18 @@ static int merge(struct kit_job *j, struct store *s, struct err *e)
 static int run_merge(void *ctx, struct err *e)
 {
     return job(ctx, merge, e);
+}
+
+/* The one that nobody asked for; nobody is told but by the store's state. */
+static int run_own_merge(void *ctx, struct err *e)
+{
+    struct world *w = ctx;
+    struct store_status st;
+    w->k.s->receipts.run_min = 1;
+    store_tick(w->k.s);
+    kit_turns(&w->k);
+    store_get_status(w->k.s, &st);
+    return st.poisoned ? err_set(e, ERR_STORE_POISONED, "%s", st.cause) : 0;
 }
 
 static int run_checkpoint(void *ctx, struct err *e)
@@ -450,11 +523,23 @@ static void test_jobs(void **state)
 {
     const struct told_op ops[] = {
         {"put", begin_open, run_put, end_one_more, {QUIET}, false, 0, 0},
+        {"put behind a merge", begin_merged, run_put, end_one_more, {QUIET}, false, 0, 0},
+        {"undo", begin_open, run_undone, end_same, {QUIET}, false, 0, 0},
         {"put what was rejected", begin_open, run_rejected, end_same, {QUIET}, false, 0, 0},
         {"deliver", begin_open, run_deliver, end_two_less, {QUIET}, false, 0, 0},
+        {"deliver here and there", begin_open, run_deliver_gap, end_two_less, {QUIET}, false, 0, 0},
         {"make a project", begin_open, run_project, end_project, {QUIET}, false, 0, 0},
         {"make and revoke a key", begin_open, run_key, end_same, {QUIET}, false, 0, 0},
+        {"change a project", begin_project, run_change, end_project, {QUIET}, false, 0, 0},
         {"merge receipts", begin_open, run_merge, end_same, {QUIET}, false, 0, 0},
+        {"merge unasked",
+         begin_open,
+         run_own_merge,
+         end_same,
+         {QUIET, FILTER, GAUGES},
+         false,
+         0,
+         6},
         {"checkpoint", begin_open, run_checkpoint, end_same, {QUIET}, false, 0, 0},
     };
     (void)state;
