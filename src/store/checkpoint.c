@@ -358,9 +358,10 @@ int checkpoint_open(const char *path, const struct store_options *options,
     }
     if (r == 0 && options->threads) {
         int rc = pthread_create(&c->thread, NULL, thread_main, c);
-        c->threaded = rc == 0;
         if (rc != 0) {
             r = err_os(e, -rc, "start the checkpointer's thread for", path);
+        } else {
+            c->threaded = true;
         }
     }
     if (r < 0) {

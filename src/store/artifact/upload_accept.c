@@ -203,7 +203,7 @@ static int sync_for_receipt(struct upload *u, struct receipt *receipt, int fd, s
     int r = sync_parts(u, &p, e);
     (void)os_close(p.info); /* nothing was written through it */
     if (r == 0) {
-        u->names_unsynced = false;
+        u->names_unsynced = u->state_fd < 0; /* should it go on: the first sync makes ID.state */
         r = refresh(u, receipt, fd, e);
     }
     return r;

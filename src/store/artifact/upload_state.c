@@ -196,15 +196,6 @@ int upload_state_make(struct upload *u, struct err *e)
     return u->state_fd < 0 ? err_os(e, u->state_fd, "create", path) : 0;
 }
 
-static int state_open(struct upload *u, const char *path, struct err *e)
-{
-    if (u->state_fd >= 0) {
-        return 0;
-    }
-    u->state_fd = os_open(path, O_RDWR, 0);
-    return u->state_fd < 0 ? err_os(e, u->state_fd, "open", path) : 0;
-}
-
 /* The slot with this sequence; the first one brings the other's place along, empty, so that no
  * later save needs room on the disk. */
 static int slot_sync(struct upload *u, const char *path, uint64_t sequence, uint64_t offset,
@@ -231,9 +222,9 @@ static int slot_sync(struct upload *u, const char *path, uint64_t sequence, uint
 int upload_state_sync(struct upload *u, uint64_t offset, const struct blake3 *hash, struct err *e)
 {
     char path[UPLOADS_PATH_MAX];
+    ensure(u->state_fd >= 0); /* upload_names_sync made it */
     upload_path(u->us, path, u->info.id, ".state");
-    int r = state_open(u, path, e);
-    return r != 0 ? r : slot_sync(u, path, u->state_sequence + 1, offset, hash, e);
+    return slot_sync(u, path, u->state_sequence + 1, offset, hash, e);
 }
 
 int upload_state_commit_new(struct upload *u, uint64_t offset, const struct blake3 *hash,
@@ -251,11 +242,12 @@ int upload_state_commit_new(struct upload *u, uint64_t offset, const struct blak
     slot_encode(u, slots + SLOT_BYTES, 1, offset, hash);
     /* Renamed into place whole: an empty file under that name would say 0. */
     int r = upload_commit_file(temp, path, u->us->uploads, slice_of(slots, sizeof slots), e);
-    if (r == 0) {
-        u->state_sequence = 1;
-        r = state_open(u, path, e);
+    if (r < 0) {
+        return r;
     }
-    return r;
+    u->state_sequence = 1;
+    u->state_fd = os_open(path, O_RDWR, 0);
+    return u->state_fd < 0 ? err_os(e, u->state_fd, "open", path) : 0;
 }
 
 /* ---- looking, without a writer ---- */

@@ -4,6 +4,9 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -29,6 +32,66 @@ static void check_settings(struct sqlite3 *db)
         assert_int_equal(value, wanted[i].value);
     }
 }
+
+/* ---- the index of the log on a full disk ---- */
+
+static ssize_t (*own_pwrite)(int fd, const void *p, size_t n, off_t at);
+static ssize_t index_room; /* -1: no limit; else so many bytes of a page */
+
+static ssize_t short_pwrite(int fd, const void *p, size_t n, off_t at)
+{
+    if (index_room < 0) {
+        return own_pwrite(fd, p, n, at);
+    }
+    errno = ENOSPC;
+    return index_room > 0 ? index_room : -1;
+}
+
+/* This program's first call of db_open: what that puts in front of SQLite's writes is in front of
+ * ours. A reader writes nothing but the index. */
+static void no_room_for_the_index(void **state)
+{
+    static const char *const names[] = {"pwrite64", "pwrite"};
+    static const char *const files[] = {"", "-wal", "-shm"};
+    sqlite3_vfs *vfs = sqlite3_vfs_find(NULL);
+    char dir[] = "/tmp/test-db-XXXXXX";
+    char path[64];
+    struct sqlite3 *db;
+    struct err e = {0};
+    int64_t n;
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        sqlite3_syscall_ptr own = vfs->xGetSystemCall(vfs, names[i]);
+        if (own != NULL) {
+            own_pwrite = (ssize_t(*)(int, const void *, size_t, off_t))own;
+            assert_int_equal(vfs->xSetSystemCall(vfs, names[i], (sqlite3_syscall_ptr)short_pwrite),
+                             SQLITE_OK);
+        }
+    }
+    index_room = -1;
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(path, sizeof path, "%s/x.sqlite", dir);
+    assert_int_equal(db_open(path, FLAGS, 777, &db, &e), 0);
+    if (db_exec(db, "PRAGMA journal_mode=WAL; CREATE TABLE t(x)", &e) != 0) {
+        fail_msg("%s", e.text);
+    }
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+    for (index_room = 0; index_room < 4096; index_room += 4095) {
+        assert_int_equal(db_open(path, FLAGS, 777, &db, &e), ERR_NO_SPACE);
+    }
+    index_room = -1;
+    assert_int_equal(db_open(path, FLAGS, 777, &db, &e), 0);
+    assert_int_equal(db_number(db, "SELECT count(*) FROM t", -1, &n, &e), 0);
+    assert_int_equal(n, 0);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+    for (size_t i = 0; i < 3; i++) {
+        (void)snprintf(path, sizeof path, "%s/x.sqlite%s", dir, files[i]);
+        (void)unlink(path);
+    }
+    assert_int_equal(rmdir(dir), 0);
+}
+
+/* ---- reads ---- */
 
 static void a_read_that_fails(void **state)
 {
@@ -66,6 +129,7 @@ static void a_read_that_fails(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_read_that_fails)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(no_room_for_the_index),
+                                       cmocka_unit_test(a_read_that_fails)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -168,8 +168,10 @@ static void assert_left_for_good(struct model *m)
     static const struct model_choice none = {.how = MODEL_CUT_NONE};
     struct model *after = model_crash(m, &none);
 
+    char content[8] = "";
+    assert_int_equal(model_get(after, FOLDER "/" HEX32 ".retry", content, sizeof content), 3);
+    assert_memory_equal(content, "{}\n", 3);
     model_use(after);
-    assert_true(there(FOLDER "/" HEX32 ".retry"));
     model_free(after);
     model_use(m);
 }

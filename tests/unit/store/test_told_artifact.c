@@ -481,6 +481,59 @@ static void test_requests_and_settings(void **state)
     SWEEP(ops);
 }
 
+/* ---- other ways to fail ---- */
+
+static int no_random(void *p, size_t n)
+{
+    memset(p, 0, n);
+    return -EIO;
+}
+
+/* An id that anybody could guess is none. */
+static void test_no_random(void **state)
+{
+    struct os_table table;
+    struct err e = {0};
+    (void)state;
+    begin_store(&world);
+    const struct os_table *before = os_current();
+    table = *before;
+    table.random = no_random;
+    os_install(&table);
+    assert_int_equal(run_create(&world, &e), ERR_IO);
+    os_install(before);
+    assert_non_null(strstr(e.text, "random"));
+    end_store(&world, 0);
+}
+
+/* An acceptance that failed, of a file that came whole with its creation: what is sent then is as
+ * durable as if it had come in parts. */
+static void test_going_on_after_an_acceptance(void **state)
+{
+    struct world *w = &world;
+    struct receipt receipt;
+    struct upload *u;
+    struct err e;
+    uint64_t offset = 0;
+    (void)state;
+    begin_store(w);
+    declare(&w->info, true);
+    assert_int_equal(upload_create(w->us, &w->info, false, &e), 0);
+    assert_int_equal(upload_open_new(w->us, &w->info, &u, &e), 0);
+    assert_int_equal(upload_write(u, bytes, SIZE, NULL, &e), 0);
+    model_fault_arm(w->m, &(struct fault){.error = EIO, .at = 1, .call = OS_CALL_rename});
+    assert_int_equal(upload_accept(u, &receipt, NULL, &e), ERR_IO);
+    model_fault_arm(w->m, NULL);
+    assert_int_equal(upload_write(u, bytes, FIRST, NULL, &e), 0);
+    assert_int_equal(upload_sync(u, &e), 0);
+    upload_close(u);
+    cut_power(w);
+    assert_int_equal(upload_synced_offset(w->us, slice_cstr(w->info.id), &offset, &e), 0);
+    assert_int_equal(offset, FIRST);
+    assert_int_equal(send_to(w, &w->info, SIZE, &e), 0);
+    end_store(w, 0);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -499,6 +552,8 @@ int main(void)
         cmocka_unit_test(test_sending),
         cmocka_unit_test(test_removing),
         cmocka_unit_test(test_requests_and_settings),
+        cmocka_unit_test(test_no_random),
+        cmocka_unit_test(test_going_on_after_an_acceptance),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }
