@@ -61,7 +61,7 @@ static void after_a_kill(void **state)
     for (int i = 0; i < 2; i++) {
         struct sum sum = sweep(f, false);
         assert_true(sum.failed > 20);
-        assert_true(sum.with_code > 0);
+        assert_true(sum.with_code > 3); /* where SQLite has words for it, they are told */
         /* The index was busy for a moment: whose it is is asked again. */
         failing_arm(&(struct failing){
             .call = FAILING_SHM_MAP, .file = FAILING_ANY, .at = 1, .code = SQLITE_BUSY});
