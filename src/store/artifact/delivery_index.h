@@ -31,12 +31,54 @@ int delivery_index_commit(struct delivery_index *ix, struct err *e) MUST_CHECK;
 void delivery_index_undo(struct delivery_index *ix);
 int delivery_index_has(struct delivery_index *ix, const char *object_id, bool *has,
                        struct err *e) MUST_CHECK;
+/* The artifact, which waits to be chosen for a merged package. */
+int delivery_index_add_waiting(struct delivery_index *ix, const struct delivery_artifact *a,
+                               struct err *e) MUST_CHECK;
 /* The artifact, its identity package (due at once) and its membership. */
 int delivery_index_add(struct delivery_index *ix, const struct delivery_artifact *a, int64_t now_ms,
                        struct err *e) MUST_CHECK;
 /* Notes a name in receipts/ that was left out; *first: it was not noted before. */
 int delivery_index_skip(struct delivery_index *ix, const char *name, const char *reason,
                         int64_t now, bool *first, struct err *e) MUST_CHECK;
+
+/* ---- merged packages (delivery_merge.c) ---- */
+/* How a project's packages are filled; target 0: the project makes none (any more). */
+struct delivery_merge_rule {
+    uint64_t target, trigger; /* bytes */
+    int64_t max_wait_ms;
+};
+/* The least project after the given one ("": the first) with artifacts that wait; "": none. */
+int delivery_index_waiting(struct delivery_index *ix, const char *after,
+                           char out[UPLOAD_PROJECT_MAX + 1], struct err *e) MUST_CHECK;
+/* Makes one package of artifacts of the project that wait, if it is time for one, building and due
+ * now; where the rule has no target, up to 500 identity packages. *made: how many. *due_ms, of
+ * none: when it may be time without anything new; INT64_MAX: never. */
+int delivery_index_choose(struct delivery_index *ix, const char *project,
+                          const struct delivery_merge_rule *rule, int64_t now_ms, unsigned *made,
+                          int64_t *due_ms, struct err *e) MUST_CHECK;
+/* A merged package that is on the disk already (plan and manifest fit each other): with its
+ * members, building and due now, so that the build adopts it. Members that other packages of the
+ * index have, which are not sealed, leave these, whose others wait again. ERR_CORRUPT: one is in a
+ * sealed one; nothing was changed then. Inside the caller's transaction. */
+int delivery_index_restore(struct delivery_index *ix, const struct delivery_plan *p,
+                           const struct delivery_members *m, int64_t now_ms,
+                           struct err *e) MUST_CHECK;
+int delivery_index_has_package(struct delivery_index *ix, const char *package_id, bool *has,
+                               struct err *e) MUST_CHECK;
+/* Members of a merged package that is building, and cannot be in any. */
+struct delivery_bad {
+    unsigned member; /* from 0 */
+    const char *text, *way_out;
+};
+/* The package is none any more: each bad member becomes a blocked one of its own, all others wait
+ * again. bad: in the order of the members, at least one, which may be the only member. */
+int delivery_index_isolate(struct delivery_index *ix, const char *package_id,
+                           const struct delivery_members *m, const struct delivery_bad *bad,
+                           unsigned count, int64_t now_ms, struct err *e) MUST_CHECK;
+/* The artifact, which is a blocked or waiting one of a merging project, becomes an identity package
+ * of its own, due now. *done false: it is neither (unknown, or in a package that goes its way). */
+int delivery_index_identity(struct delivery_index *ix, const char *object_id, int64_t now_ms,
+                            bool *done, struct err *e) MUST_CHECK;
 
 /* ---- what is due ---- */
 enum delivery_task {
@@ -57,7 +99,11 @@ enum delivery_lane {
 struct delivery_work {
     enum delivery_task task;
     int64_t due_ms;
-    struct delivery_artifact artifact;
+    char package_id[DELIVERY_PACKAGE_LEN + 1];
+    uint64_t size_bytes;               /* of all members */
+    struct delivery_artifact artifact; /* the only member, or the first */
+    /* Of BUILD and PURGE of a merged package: all, for the caller to free; else none. */
+    struct delivery_members members;
     unsigned attempts;         /* that were made so far: of the build, or to send */
     int64_t sent_at;           /* of VERIFY and PURGE */
     int64_t verified_at;       /* of PURGE */

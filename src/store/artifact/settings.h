@@ -28,7 +28,11 @@ struct artifact_sink {
     char remote_name[DELIVERY_TEMPLATE_MAX + 1];         /* "": {{FILENAME}} */
     /* Canonical JSON, name -> array of templates; "": {} */
     char metadata[DELIVERY_SETTING_MAX + 1];
-    char packager[16];      /* "": "identity" */
+    char packager[16];      /* "": "identity"; "mergewarc" */
+    /* Of mergewarc, all three; else 0: bytes of a package, and that begin one; and how long the
+     * oldest artifact waits for that at most. */
+    uint64_t package_target, package_trigger;
+    int64_t package_max_wait_ms;
     int64_t retention_ms;   /* of local bytes after verification; below 1: they are kept for good */
     bool checksum_optional; /* an upload may come without a checksum */
 };
