@@ -62,64 +62,93 @@ int delivery_index_has(struct delivery_index *ix, const char *object_id, bool *h
     return r < 0 ? r : 0;
 }
 
-static int add_artifact(struct delivery_index *ix, const struct delivery_artifact *a, struct err *e)
+int index_add_artifact(struct delivery_index *ix, const struct delivery_artifact *a, bool waiting,
+                       struct err *e)
 {
     struct sqlite3_stmt *st = ix->st[INDEX_ADD_ARTIFACT];
+    char name[UPLOAD_ID_LEN + sizeof ".json"];
+    int r;
 
+    ensure(sqlite3_get_autocommit(ix->db) == 0); /* some rows, one transaction: the caller's */
+    ensure(a->size_bytes <= INT64_MAX);
     db_bind_text(st, 1, slice_cstr(a->object_id));
     db_bind_text(st, 2, slice_cstr(a->project));
     db_bind_text(st, 3, slice_cstr(a->filename));
     db_bind_text(st, 4, slice_cstr(a->checksum));
     db_bind_int(st, 5, (int64_t)a->size_bytes);
     db_bind_int(st, 6, a->accepted_at);
-    return index_run(ix, INDEX_ADD_ARTIFACT, true, "add an artifact", e);
-}
-
-static int add_package(struct delivery_index *ix, const struct delivery_artifact *a, int64_t now_ms,
-                       struct err *e)
-{
-    struct sqlite3_stmt *st = ix->st[INDEX_ADD_PACKAGE];
-    char package_id[DELIVERY_PACKAGE_LEN + 1];
-    /* In the order of acceptance, but a clock that was wrong must not postpone anything. */
-    int64_t due_ms = a->accepted_at < now_ms / 1000 ? a->accepted_at * 1000 : now_ms;
-    int r;
-
-    delivery_package_id(a, package_id);
-    db_bind_text(st, 1, slice_cstr(package_id));
-    db_bind_text(st, 2, slice_cstr(a->project));
-    db_bind_int(st, 3, now_ms / 1000);
-    db_bind_int(st, 4, due_ms);
-    db_bind_int(st, 5, (int64_t)a->size_bytes);
-    r = index_run(ix, INDEX_ADD_PACKAGE, true, "add a package", e);
-    if (r == 0) {
-        st = ix->st[INDEX_ADD_MEMBER];
-        db_bind_text(st, 1, slice_cstr(package_id));
-        db_bind_text(st, 2, slice_cstr(a->object_id));
-        db_bind_int(st, 3, (int64_t)a->size_bytes);
-        db_bind_text(st, 4, slice_cstr(a->checksum));
-        r = index_run(ix, INDEX_ADD_MEMBER, true, "add a member", e);
-    }
-    return r;
-}
-
-int delivery_index_add(struct delivery_index *ix, const struct delivery_artifact *a, int64_t now_ms,
-                       struct err *e)
-{
-    char name[UPLOAD_ID_LEN + sizeof ".json"];
-    int r;
-
-    ensure(sqlite3_get_autocommit(ix->db) == 0); /* three rows, one transaction: the caller's */
-    ensure(a->size_bytes <= INT64_MAX);
-    r = add_artifact(ix, a, e);
-    if (r == 0) {
-        r = add_package(ix, a, now_ms, e);
-    }
+    db_bind_int(st, 7, waiting ? 1 : 0);
+    r = index_run(ix, INDEX_ADD_ARTIFACT, true, "add an artifact", e);
     if (r == 0) {
         (void)snprintf(name, sizeof name, "%s.json", a->object_id);
         db_bind_text(ix->st[INDEX_SKIP_NO_MORE], 1, slice_cstr(name));
         r = index_run(ix, INDEX_SKIP_NO_MORE, false, "forget a skipped name", e);
     }
     return r;
+}
+
+static int add_member(struct delivery_index *ix, const char *package_id,
+                      const struct delivery_artifact *a, unsigned ordinal, uint64_t offset,
+                      struct err *e)
+{
+    struct sqlite3_stmt *st = ix->st[INDEX_ADD_MEMBER];
+
+    db_bind_text(st, 1, slice_cstr(package_id));
+    db_bind_text(st, 2, slice_cstr(a->object_id));
+    db_bind_int(st, 3, (int64_t)a->size_bytes);
+    db_bind_text(st, 4, slice_cstr(a->checksum));
+    db_bind_int(st, 6, ordinal);
+    db_bind_int(st, 7, (int64_t)offset);
+    return index_run(ix, INDEX_ADD_MEMBER, true, "add a member", e);
+}
+
+int index_add_package(struct delivery_index *ix, const struct delivery_artifact *a, unsigned count,
+                      bool merged, int64_t due_ms, int64_t now_ms, struct err *e)
+{
+    struct sqlite3_stmt *st = ix->st[INDEX_ADD_PACKAGE];
+    char package_id[DELIVERY_PACKAGE_LEN + 1];
+    uint64_t bytes = 0, offset = 0;
+    int r;
+
+    ensure(count > 0);
+    ensure(merged || count == 1);
+    for (unsigned i = 0; i < count; i++) {
+        bytes += a[i].size_bytes;
+    }
+    if (merged) {
+        delivery_merged_id(a, count, package_id);
+    } else {
+        delivery_package_id(a, package_id);
+    }
+    db_bind_text(st, 1, slice_cstr(package_id));
+    db_bind_text(st, 2, slice_cstr(a->project));
+    db_bind_int(st, 3, now_ms / 1000);
+    db_bind_int(st, 4, due_ms);
+    db_bind_int(st, 5, (int64_t)bytes);
+    db_bind_text(st, 6, merged ? SLICE(DELIVERY_MERGEWARC) : SLICE(DELIVERY_PACKAGER));
+    db_bind_int(st, 7, count);
+    r = index_run(ix, INDEX_ADD_PACKAGE, true, "add a package", e);
+    for (unsigned i = 0; r == 0 && i < count; i++) {
+        r = add_member(ix, package_id, &a[i], i + 1, offset, e);
+        offset += a[i].size_bytes;
+    }
+    return r;
+}
+
+int delivery_index_add_waiting(struct delivery_index *ix, const struct delivery_artifact *a,
+                               struct err *e)
+{
+    return index_add_artifact(ix, a, true, e);
+}
+
+int delivery_index_add(struct delivery_index *ix, const struct delivery_artifact *a, int64_t now_ms,
+                       struct err *e)
+{
+    /* In the order of acceptance, but a clock that was wrong must not postpone anything. */
+    int64_t due_ms = a->accepted_at < now_ms / 1000 ? a->accepted_at * 1000 : now_ms;
+    int r = index_add_artifact(ix, a, false, e);
+
+    return r == 0 ? index_add_package(ix, a, 1, false, due_ms, now_ms, e) : r;
 }
 
 int delivery_index_skip(struct delivery_index *ix, const char *name, const char *reason,

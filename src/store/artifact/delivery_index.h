@@ -58,7 +58,7 @@ int delivery_index_choose(struct delivery_index *ix, const char *project,
                           int64_t *due_ms, struct err *e) MUST_CHECK;
 /* A merged package that is on the disk already (plan and manifest fit each other): with its
  * members, building and due now, so that the build adopts it. Members that other packages of the
- * index have, which are not sealed, leave these, whose others wait again. ERR_CORRUPT: one is in a
+ * index have, which are not sealed, leave these, whose others wait again. ERR_REFUSED: one is in a
  * sealed one; nothing was changed then. Inside the caller's transaction. */
 int delivery_index_restore(struct delivery_index *ix, const struct delivery_plan *p,
                            const struct delivery_members *m, int64_t now_ms,
@@ -211,8 +211,8 @@ int delivery_index_purge_retry(struct delivery_index *ix, const char *package_id
 int delivery_index_proven(struct delivery_index *ix, const char *package_id, bool *proven,
                           struct err *e) MUST_CHECK;
 /* Of a package that has a proof, where *proven is false: its artifact and package, verified as the
- * proof says, its local bytes due to go (again: what is gone is fine). Inside the caller's
- * transaction. */
+ * proof says, its local bytes due to go (again: what is gone is fine). ERR_REFUSED: the index has one
+ * of its members in another sealed package; nothing was changed. Inside the caller's transaction. */
 struct proof;
 int delivery_index_prove(struct delivery_index *ix, const struct proof *p, int64_t now_ms,
                          struct err *e) MUST_CHECK;

@@ -1,5 +1,5 @@
 /* The inside of delivery_index: shared by delivery_index.c (opening), delivery_change.c,
- * delivery_next.c, delivery_show.c (statements) and delivery_hold.c (memory). */
+ * delivery_merge.c, delivery_next.c, delivery_show.c (statements) and delivery_hold.c (memory). */
 #ifndef STORE_ARTIFACT_DELIVERY_INDEX_INTERNAL_H
 #define STORE_ARTIFACT_DELIVERY_INDEX_INTERNAL_H
 
@@ -17,6 +17,9 @@
     "SELECT next_attempt_ms, package_id, attempts, sink, identifier, keys," \
     " ifnull(sent_at, 0) FROM deliveries"
 
+#define INDEX_ARTIFACT_COLUMNS \
+    "SELECT a.object_id, a.project, a.filename, a.checksum, a.size_bytes, a.accepted_at"
+
 /* X(symbol, text). Parameters: ?1 package, object or name, ?2 sink, ?3 now, ?4 due, ?5 text, ?6 way
  * out; others where the text says so. Those that find work name their partial index: left to
  * itself SQLite takes the index on the state, and reads and sorts the whole backlog each time. */
@@ -26,12 +29,31 @@
     X(ROLLBACK, "ROLLBACK")                                                                       \
     X(HAS, "SELECT 1 FROM artifacts WHERE object_id = ?1")                                        \
     X(ADD_ARTIFACT, "INSERT INTO artifacts(object_id, project, filename, checksum, size_bytes,"   \
-                    " accepted_at) VALUES(?1, ?2, ?3, ?4, ?5, ?6)")                               \
+                    " accepted_at, waiting) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)")                   \
     X(ADD_PACKAGE, "INSERT INTO packages(package_id, project, packager, state, member_count,"     \
                    " size_bytes, next_build_ms, created_at, updated_at)"                          \
-                   " VALUES(?1, ?2, 'identity', 'building', 1, ?5, ?4, ?3, ?3)")                  \
+                   " VALUES(?1, ?2, ?6, 'building', ?7, ?5, ?4, ?3, ?3)")                         \
     X(ADD_MEMBER, "INSERT INTO package_members(package_id, ordinal, object_id, offset_bytes,"     \
-                  " size_bytes, checksum) VALUES(?1, 1, ?2, 0, ?3, ?4)")                          \
+                  " size_bytes, checksum) VALUES(?1, ?6, ?2, ?7, ?3, ?4)")                        \
+    X(WAITING_PROJECT, "SELECT project FROM packaging WHERE artifacts > 0 AND project > ?1"       \
+                       " ORDER BY project LIMIT 1")                                               \
+    X(PACKAGING, "SELECT draining, bytes FROM packaging WHERE project = ?1 AND artifacts > 0")    \
+    X(DRAINING, "UPDATE packaging SET draining = ?3 WHERE project = ?1 AND draining <> ?3")       \
+    X(WAITING, INDEX_ARTIFACT_COLUMNS " FROM artifacts a INDEXED BY artifacts_waiting"            \
+                                      " WHERE a.waiting = 1 AND a.project = ?1"                   \
+                                      " ORDER BY a.accepted_at, a.object_id")                     \
+    X(WAIT, "UPDATE artifacts SET waiting = ?3 WHERE object_id = ?1")                             \
+    X(RELEASE, "UPDATE artifacts SET waiting = 1 WHERE object_id IN"                              \
+               " (SELECT object_id FROM package_members WHERE package_id = ?1)")                  \
+    X(DROP_MEMBERS, "DELETE FROM package_members WHERE package_id = ?1")                          \
+    X(DROP_PACKAGE, "DELETE FROM packages WHERE package_id = ?1 AND state <> 'sealed'")           \
+    X(MEMBER_OF, "SELECT p.package_id, p.state, p.packager FROM package_members m"                \
+                 " JOIN packages p ON p.package_id = m.package_id WHERE m.object_id = ?1")        \
+    X(HAS_PACKAGE, "SELECT 1 FROM packages WHERE package_id = ?1")                                \
+    X(PACKAGE, "SELECT packager, size_bytes FROM packages WHERE package_id = ?1")                 \
+    X(MEMBERS, INDEX_ARTIFACT_COLUMNS " FROM package_members m JOIN artifacts a"                  \
+                                      " ON a.object_id = m.object_id WHERE m.package_id = ?1"     \
+                                      " ORDER BY m.ordinal")                                      \
     X(SKIP, "INSERT INTO skipped(name, reason, seen_at) VALUES(?1, ?5, ?3)"                       \
             " ON CONFLICT DO NOTHING")                                                            \
     X(SKIP_NO_MORE, "DELETE FROM skipped WHERE name = ?1")                                        \
@@ -94,9 +116,7 @@
                " bytes, size_bytes, bytes_per_s, file, stuck, updated_at)"                        \
                " VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)")                      \
     X(HELD, "INSERT INTO holds(scope, sink, key, until_ms, text) VALUES(?1, ?2, ?3, ?4, ?5)")     \
-    X(ARTIFACT, "SELECT a.object_id, a.project, a.filename, a.checksum, a.size_bytes,"            \
-                " a.accepted_at FROM package_members m JOIN artifacts a"                          \
-                " ON a.object_id = m.object_id WHERE m.package_id = ?1 AND m.ordinal = 1")        \
+    X(ONE_ARTIFACT, INDEX_ARTIFACT_COLUMNS " FROM artifacts a WHERE a.object_id = ?1")            \
     X(PLAN, "SELECT plan FROM packages WHERE package_id = ?1 AND state = 'sealed'")               \
     X(SEAL, "UPDATE packages SET state = 'sealed', plan = ?5, sealed_at = ?3, updated_at = ?3,"   \
             " build_error = '', way_out = '' WHERE package_id = ?1 AND state = 'building'")       \
@@ -171,6 +191,22 @@ const struct index_hold *index_held(const struct delivery_index *ix, struct slic
                                     struct slice identifier, struct slice keys, int64_t now_ms);
 /* Ends all holds of this package. */
 void index_unhold(struct delivery_index *ix, const struct delivery_plan *p);
+
+/* A row of INDEX_ARTIFACT_COLUMNS. */
+void index_take_artifact(struct sqlite3_stmt *st, struct delivery_artifact *out);
+/* All rows of which (?1: key), at most DELIVERY_MEMBERS_MAX; m: made. */
+int index_take_members(struct delivery_index *ix, enum index_statement which, const char *key,
+                       struct delivery_members *m, struct err *e) MUST_CHECK;
+/* Rows, inside the caller's transaction. */
+int index_add_artifact(struct delivery_index *ix, const struct delivery_artifact *a, bool waiting,
+                       struct err *e) MUST_CHECK;
+/* Building and due now, with its members. packager: merged or not, which makes the id. */
+int index_add_package(struct delivery_index *ix, const struct delivery_artifact *a, unsigned count,
+                      bool merged, int64_t due_ms, int64_t now_ms, struct err *e) MUST_CHECK;
+/* The artifact is known, waits for nothing and is in no package. ERR_REFUSED: it is in a sealed one.
+ */
+int index_free_artifact(struct delivery_index *ix, const struct delivery_artifact *a,
+                        struct err *e) MUST_CHECK;
 
 /* Runs a statement whose parameters are bound; changed: it must have changed exactly one row. */
 int index_run(struct delivery_index *ix, enum index_statement which, bool changed, const char *what,

@@ -271,26 +271,68 @@ static int head_of_project(const struct search *s, const char *project, struct h
 
 /* ---- loading ---- */
 
-static int load_artifact(struct delivery_index *ix, const char *package_id,
-                         struct delivery_artifact *out, struct err *e)
+void index_take_artifact(struct sqlite3_stmt *st, struct delivery_artifact *out)
 {
-    struct sqlite3_stmt *st = ix->st[INDEX_ARTIFACT];
+    memset(out, 0, sizeof *out);
+    take(out->object_id, sizeof out->object_id, db_column(st, 0));
+    take(out->project, sizeof out->project, db_column(st, 1));
+    take(out->filename, sizeof out->filename, db_column(st, 2));
+    take(out->checksum, sizeof out->checksum, db_column(st, 3));
+    out->size_bytes = (uint64_t)sqlite3_column_int64(st, 4);
+    out->accepted_at = sqlite3_column_int64(st, 5);
+}
+
+int index_take_members(struct delivery_index *ix, enum index_statement which, const char *key,
+                       struct delivery_members *m, struct err *e)
+{
+    struct sqlite3_stmt *st = ix->st[which];
+    int r;
+
+    db_bind_text(st, 1, slice_cstr(key));
+    r = db_step(st, "read artifacts", e);
+    while (r > 0 && m->count < DELIVERY_MEMBERS_MAX) {
+        index_take_artifact(st, &m->item[m->count++]);
+        r = db_step(st, "read artifacts", e);
+    }
+    sqlite3_reset(st);
+    return r < 0 ? r : 0;
+}
+
+static int load_first(struct delivery_index *ix, const char *package_id,
+                      struct delivery_artifact *out, struct err *e)
+{
+    struct sqlite3_stmt *st = ix->st[INDEX_MEMBERS];
     int r;
 
     db_bind_text(st, 1, slice_cstr(package_id));
     r = db_step(st, "read an artifact", e);
     if (r > 0) {
-        take(out->object_id, sizeof out->object_id, db_column(st, 0));
-        take(out->project, sizeof out->project, db_column(st, 1));
-        take(out->filename, sizeof out->filename, db_column(st, 2));
-        take(out->checksum, sizeof out->checksum, db_column(st, 3));
-        out->size_bytes = (uint64_t)sqlite3_column_int64(st, 4);
-        out->accepted_at = sqlite3_column_int64(st, 5);
+        index_take_artifact(st, out);
     } else if (r == 0) {
         r = err_set(e, ERR_CORRUPT, "a package without its artifact");
     }
     sqlite3_reset(st);
     return r < 0 ? r : 0;
+}
+
+/* *merged: it is a merged package. */
+static int load_package(struct delivery_index *ix, const char *package_id,
+                        struct delivery_work *out, bool *merged, struct err *e)
+{
+    struct sqlite3_stmt *st = ix->st[INDEX_PACKAGE];
+    int r;
+
+    *merged = false;
+    db_bind_text(st, 1, slice_cstr(package_id));
+    r = db_step(st, "read a package", e);
+    if (r > 0) {
+        *merged = slice_eq(db_column(st, 0), SLICE(DELIVERY_MERGEWARC));
+        out->size_bytes = (uint64_t)sqlite3_column_int64(st, 1);
+    } else if (r == 0) {
+        r = err_set(e, ERR_CORRUPT, "work without its package");
+    }
+    sqlite3_reset(st);
+    return r < 0 ? r : load_first(ix, package_id, &out->artifact, e);
 }
 
 static int load_plan(struct delivery_index *ix, const char *package_id, struct delivery_plan *out,
@@ -329,14 +371,24 @@ static int give(const struct search *s, const char *project, const struct head *
                 struct delivery_work *out)
 {
     struct delivery_index *ix = s->ix;
-    int r = load_artifact(ix, h->package_id, &out->artifact, s->e);
+    bool all = h->task == DELIVERY_BUILD || h->task == DELIVERY_PURGE;
+    bool merged;
+    int r = load_package(ix, h->package_id, out, &merged, s->e);
 
     if (r == 0 && h->task != DELIVERY_BUILD) {
         r = load_plan(ix, h->package_id, &out->plan, s->e);
     }
+    if (r == 0 && all && merged) {
+        r = delivery_members_make(&out->members, s->e);
+    }
+    if (r == 0 && all && merged) {
+        r = index_take_members(ix, INDEX_MEMBERS, h->package_id, &out->members, s->e);
+    }
     if (r < 0) {
+        delivery_members_free(&out->members);
         return r;
     }
+    take(out->package_id, sizeof out->package_id, slice_cstr(h->package_id));
     out->task = h->task;
     out->due_ms = h->due_ms;
     out->attempts = h->attempts;
@@ -445,6 +497,7 @@ int delivery_index_next(struct delivery_index *ix, int64_t now_ms, const struct 
 
     out->task = DELIVERY_NOTHING;
     out->due_ms = INT64_MAX;
+    out->members = (struct delivery_members){0};
     if (ask->lane == DELIVERY_LANE_PURGE) {
         return next_purge(&s, out);
     }

@@ -1,5 +1,5 @@
-/* delivery_plan: ids, names, manifest and plan of an identity package. (The plan as text:
- * delivery_plan_text.c.)
+/* delivery_plan: ids and names of packages, and the manifest of an identity package. (The plan as
+ * text: delivery_plan_text.c. The manifest of a merged package: delivery_manifest.c.)
  *
  * Of the manifest, three lines: what the package is, what went in, what it is made of. Checksums
  * are lists of "algorithm:hex" in both of the last.
@@ -25,23 +25,52 @@ static_assert(DELIVERY_FILES_MAX == 2, "an artifact and its manifest");
 static_assert(sizeof((struct delivery_plan *)0)->to.sink == sizeof((struct artifact_sink *)0)->sink,
               "copied whole");
 
-void delivery_package_id(const struct delivery_artifact *a, char out[DELIVERY_PACKAGE_LEN + 1])
+/* ---- ids ---- */
+
+static void add_field(struct sha256 *h, const char *field)
 {
-    char checksum[sizeof "blake3:" + BLAKE3_HEX_LEN], size[24];
-    const char *const fields[] = {"tallyman-package-v1", DELIVERY_PACKAGER, a->project,
-                                  a->object_id,          checksum,          size};
+    sha256_add(h, field, strlen(field) + 1);
+}
+
+static void package_id(const char *packager, const struct delivery_artifact *a, unsigned count,
+                       char out[DELIVERY_PACKAGE_LEN + 1])
+{
     struct sha256 h;
     uint8_t digest[SHA256_LEN];
 
-    (void)snprintf(checksum, sizeof checksum, "blake3:%s", a->checksum);
-    (void)snprintf(size, sizeof size, "%llu", (unsigned long long)a->size_bytes);
+    ensure(count > 0);
     sha256_start(&h);
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        sha256_add(&h, fields[i], strlen(fields[i]) + 1);
+    add_field(&h, "tallyman-package-v1");
+    add_field(&h, packager);
+    add_field(&h, a->project);
+    for (unsigned i = 0; i < count; i++) {
+        char checksum[sizeof "blake3:" + BLAKE3_HEX_LEN], size[24];
+
+        (void)snprintf(checksum, sizeof checksum, "blake3:%s", a[i].checksum);
+        (void)snprintf(size, sizeof size, "%llu", (unsigned long long)a[i].size_bytes);
+        add_field(&h, a[i].object_id);
+        add_field(&h, checksum);
+        add_field(&h, size);
     }
     sha256_end(&h, digest);
     hex_encode(out, digest, sizeof digest);
     out[DELIVERY_PACKAGE_LEN] = '\0';
+}
+
+void delivery_package_id(const struct delivery_artifact *a, char out[DELIVERY_PACKAGE_LEN + 1])
+{
+    package_id(DELIVERY_PACKAGER, a, 1, out);
+}
+
+void delivery_merged_id(const struct delivery_artifact *a, unsigned count,
+                        char out[DELIVERY_PACKAGE_LEN + 1])
+{
+    package_id(DELIVERY_MERGEWARC, a, count, out);
+}
+
+const char *delivery_plan_label(const struct delivery_plan *p)
+{
+    return p->members > 0 ? p->package_id : p->object_id;
 }
 
 static bool name_byte(char c)
@@ -86,8 +115,12 @@ static void values_of(struct expansion *x, const struct delivery_plan *p,
     if (!template_date(a->accepted_at, x->date)) {
         (void)snprintf(x->date, sizeof x->date, "00000000000000"); /* no server gives such a time */
     }
+    if (p->members > 0) {
+        settings_merged_name(slice_cstr(p->project), slice_of(p->package_id, TEMPLATE_SHORT_LEN),
+                             x->filename);
+    }
     v[TEMPLATE_PROJECT] = slice_cstr(p->project);
-    v[TEMPLATE_OBJECT_ID] = slice_cstr(p->object_id);
+    v[TEMPLATE_OBJECT_ID] = slice_cstr(delivery_plan_label(p));
     v[TEMPLATE_PACKAGE_ID] = slice_cstr(p->package_id);
     v[TEMPLATE_PACKAGE_ID_SHORT] = slice_of(p->package_id, TEMPLATE_SHORT_LEN);
     v[TEMPLATE_FILENAME] = slice_cstr(x->filename);
@@ -173,29 +206,38 @@ static int place_metadata(struct delivery_plan *p, const struct expansion *x, co
 }
 
 static void place_begin(struct delivery_plan *p, const struct delivery_artifact *a,
-                        const struct artifact_sink *to)
+                        const struct delivery_members *m, const struct artifact_sink *to)
 {
     int n;
 
     memset(p, 0, sizeof *p);
-    p->version = 2;
-    delivery_package_id(a, p->package_id);
-    memcpy(p->object_id, a->object_id, sizeof p->object_id);
+    p->version = m == NULL ? 2 : 3;
+    if (m == NULL) {
+        delivery_package_id(a, p->package_id);
+        memcpy(p->object_id, a->object_id, sizeof p->object_id);
+    } else {
+        p->members = m->count;
+        delivery_merged_id(m->item, m->count, p->package_id);
+    }
     memcpy(p->project, a->project, sizeof p->project);
-    memcpy(p->packager, DELIVERY_PACKAGER, sizeof DELIVERY_PACKAGER);
+    (void)snprintf(p->packager, sizeof p->packager, "%s",
+                   m == NULL ? DELIVERY_PACKAGER : DELIVERY_MERGEWARC);
     memcpy(p->to.sink, to->sink, sizeof p->to.sink);
     memcpy(p->to.directory, to->directory, sizeof p->to.directory);
     memcpy(p->to.credentials_file, to->credentials_file, sizeof p->to.credentials_file);
     p->retention_ms = to->retention_ms > 0 ? to->retention_ms : -1;
-    n = snprintf(p->file[0].source, DELIVERY_SOURCE_MAX, "uploads/%s", a->object_id);
+    n = m == NULL ? snprintf(p->file[0].source, DELIVERY_SOURCE_MAX, "uploads/%s", a->object_id)
+                  : snprintf(p->file[0].source, DELIVERY_SOURCE_MAX,
+                             DELIVERY_PACKAGES "/%s" DELIVERY_PAYLOAD_TAIL, p->package_id);
     ensure(n > 0 && n < DELIVERY_SOURCE_MAX);
     n = snprintf(p->file[1].source, DELIVERY_SOURCE_MAX,
                  DELIVERY_PACKAGES "/%s" DELIVERY_MANIFEST_TAIL, p->package_id);
     ensure(n > 0 && n < DELIVERY_SOURCE_MAX);
 }
 
-int delivery_plan_begin(struct delivery_plan *p, const struct delivery_artifact *a,
-                        const struct artifact_sink *to, struct err *e)
+/* m: of a merged package, with a as its first member; else NULL. */
+static int begin(struct delivery_plan *p, const struct delivery_artifact *a,
+                 const struct delivery_members *m, const struct artifact_sink *to, struct err *e)
 {
     const char *identifier = to->identifier[0] != '\0' ? to->identifier : SETTINGS_IDENTIFIER;
     const char *remote_name = to->remote_name[0] != '\0' ? to->remote_name : SETTINGS_REMOTE_NAME;
@@ -203,9 +245,10 @@ int delivery_plan_begin(struct delivery_plan *p, const struct delivery_artifact 
     struct err why = {0};
     int r;
 
-    place_begin(p, a, to);
+    place_begin(p, a, m, to);
     values_of(&x, p, a);
-    if (to->packager[0] != '\0' && strcmp(to->packager, DELIVERY_PACKAGER) != 0) {
+    if (to->packager[0] != '\0' && strcmp(to->packager, DELIVERY_PACKAGER) != 0 &&
+        strcmp(to->packager, DELIVERY_MERGEWARC) != 0) {
         return err_set(e, ERR_INVALID_PROJECT, "the project's packager is not known here: \"%s\"",
                        to->packager);
     }
@@ -221,6 +264,19 @@ int delivery_plan_begin(struct delivery_plan *p, const struct delivery_artifact 
         r = place_metadata(p, &x, to->metadata[0] != '\0' ? to->metadata : "{}", e);
     }
     return r;
+}
+
+int delivery_plan_begin(struct delivery_plan *p, const struct delivery_artifact *a,
+                        const struct artifact_sink *to, struct err *e)
+{
+    return begin(p, a, NULL, to, e);
+}
+
+int delivery_plan_begin_merged(struct delivery_plan *p, const struct delivery_members *m,
+                               const struct artifact_sink *to, struct err *e)
+{
+    ensure(m->count > 0);
+    return begin(p, m->item, m, to, e);
 }
 
 /* ---- the manifest ---- */

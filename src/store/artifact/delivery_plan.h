@@ -95,7 +95,8 @@ uint64_t delivery_members_bytes(const struct delivery_members *m);
  * checksum ("blake3:" and its digits), decimal size. */
 void delivery_package_id(const struct delivery_artifact *a, char out[DELIVERY_PACKAGE_LEN + 1]);
 /* The same with mergewarc, the project of the first, and three fields of each member. */
-void delivery_merged_id(const struct delivery_members *m, char out[DELIVERY_PACKAGE_LEN + 1]);
+void delivery_merged_id(const struct delivery_artifact *a, unsigned count,
+                        char out[DELIVERY_PACKAGE_LEN + 1]);
 /* What logs call the package: the object id of an identity package, else the package id. */
 const char *delivery_plan_label(const struct delivery_plan *p);
 /* The artifact's name at the destination: [A-Za-z0-9._-], at most DELIVERY_FILENAME_MAX bytes; the

@@ -8,7 +8,8 @@
  *      "files":[{"name":N,"source":F,"size":n,"md5":M,"sha1":H,"blake3":B}, ... two of them]}
  *
  * Version 1, of older programs, lacks packager, credentials_file, metadata and retention_ms; it is
- * read, sent and written as it was.
+ * read, sent and written as it was. Version 3, of a merged package, has "members":n where version 2
+ * has the object id, and the packager mergewarc.
  *
  * Invariant: a plan is believed only when writing it again gives the same bytes. That catches a
  * torn or foreign file without a second parser.
@@ -39,9 +40,13 @@ void delivery_plan_put(struct buf *b, const struct delivery_plan *p)
 {
     bool old = p->version == 1;
 
-    buf_put_cstr(b, old ? "{\"version\":1" : "{\"version\":2");
+    buf_printf(b, "{\"version\":%u", p->version);
     put_text(b, "package_id", p->package_id);
-    put_text(b, "object_id", p->object_id);
+    if (p->version == 3) {
+        put_number(b, "members", p->members);
+    } else {
+        put_text(b, "object_id", p->object_id);
+    }
     put_text(b, "project", p->project);
     if (!old) {
         put_text(b, "packager", p->packager);
@@ -170,10 +175,27 @@ static bool take_version(struct slice text, unsigned *out)
     struct slice value;
     uint64_t n;
 
-    if (!json_member(text, SLICE("version"), &value) || !json_u64(value, &n) || n < 1 || n > 2) {
+    if (!json_member(text, SLICE("version"), &value) || !json_u64(value, &n) || n < 1 || n > 3) {
         return false;
     }
     *out = (unsigned)n;
+    return true;
+}
+
+/* The one artifact, or how many there are. */
+static bool take_members(struct slice text, struct delivery_plan *p)
+{
+    struct slice value;
+    uint64_t n;
+
+    if (p->version < 3) {
+        return json_member_text(text, SLICE("object_id"), p->object_id, sizeof p->object_id);
+    }
+    if (!json_member(text, SLICE("members"), &value) || !json_u64(value, &n) || n < 1 ||
+        n > DELIVERY_MEMBERS_MAX) {
+        return false;
+    }
+    p->members = (unsigned)n;
     return true;
 }
 
@@ -187,7 +209,7 @@ int delivery_plan_parse(struct slice text, struct delivery_plan *out, struct err
     memset(out, 0, sizeof *out);
     ok = text.len <= DELIVERY_TEXT_MAX && take_version(text, &out->version) &&
          json_member_text(text, SLICE("package_id"), out->package_id, sizeof out->package_id) &&
-         json_member_text(text, SLICE("object_id"), out->object_id, sizeof out->object_id) &&
+         take_members(text, out) &&
          json_member_text(text, SLICE("project"), out->project, sizeof out->project) &&
          json_member_text(text, SLICE("sink"), out->to.sink, sizeof out->to.sink) &&
          json_member_text(text, SLICE("directory"), out->to.directory, sizeof out->to.directory) &&
@@ -217,22 +239,17 @@ static bool names(const struct delivery_plan *p, const char *id, size_t len)
 
 bool delivery_plan_own(const struct delivery_plan *p)
 {
-    return names(p, p->object_id, UPLOAD_ID_LEN) || names(p, p->package_id, TEMPLATE_SHORT_LEN);
+    return (p->members == 0 && names(p, p->object_id, UPLOAD_ID_LEN)) ||
+           names(p, p->package_id, TEMPLATE_SHORT_LEN);
 }
 
 /* Names that a plan of this program can have: whoever writes into packages/ must not be able to
  * send something elsewhere. */
-static bool names_allowed(const struct delivery_plan *p, const struct delivery_artifact *a)
+static bool names_allowed(const struct delivery_plan *p)
 {
     struct err ignored;
     char name[DELIVERY_NAME_MAX + sizeof DELIVERY_MANIFEST_TAIL];
 
-    if (p->version == 1) {
-        delivery_remote_name(a, name);
-        if (strcmp(p->identifier, a->object_id) != 0 || strcmp(p->file[0].name, name) != 0) {
-            return false;
-        }
-    }
     (void)snprintf(name, sizeof name, "%s" DELIVERY_MANIFEST_TAIL, p->file[0].name);
     return strcmp(p->file[1].name, name) == 0 && delivery_plan_own(p) &&
            destination_identifier(p->to.sink, slice_cstr(p->identifier), &ignored) == 0 &&
@@ -244,6 +261,10 @@ static bool sources_right(const struct delivery_plan *p)
     char source[DELIVERY_SOURCE_MAX];
 
     (void)snprintf(source, sizeof source, "uploads/%s", p->object_id);
+    if (p->members > 0) {
+        (void)snprintf(source, sizeof source, DELIVERY_PACKAGES "/%s" DELIVERY_PAYLOAD_TAIL,
+                       p->package_id);
+    }
     if (strcmp(p->file[0].source, source) != 0) {
         return false;
     }
@@ -252,14 +273,36 @@ static bool sources_right(const struct delivery_plan *p)
     return strcmp(p->file[1].source, source) == 0;
 }
 
+/* Version 1 had no templates. */
+static bool names_of_old(const struct delivery_plan *p, const struct delivery_artifact *a)
+{
+    char name[DELIVERY_NAME_MAX];
+
+    delivery_remote_name(a, name);
+    return strcmp(p->identifier, a->object_id) == 0 && strcmp(p->file[0].name, name) == 0;
+}
+
 bool delivery_plan_fits(const struct delivery_plan *p, const struct delivery_artifact *a)
 {
     char id[DELIVERY_PACKAGE_LEN + 1];
 
     delivery_package_id(a, id);
-    return strcmp(p->package_id, id) == 0 && strcmp(p->object_id, a->object_id) == 0 &&
-           strcmp(p->project, a->project) == 0 && strcmp(p->packager, DELIVERY_PACKAGER) == 0 &&
-           p->file[0].size == a->size_bytes &&
+    return p->version < 3 && strcmp(p->package_id, id) == 0 &&
+           strcmp(p->object_id, a->object_id) == 0 && strcmp(p->project, a->project) == 0 &&
+           strcmp(p->packager, DELIVERY_PACKAGER) == 0 && p->file[0].size == a->size_bytes &&
            strcmp(p->file[0].digests.blake3, a->checksum) == 0 && sources_right(p) &&
-           names_allowed(p, a);
+           (p->version > 1 || names_of_old(p, a)) && names_allowed(p);
+}
+
+bool delivery_plan_fits_merged(const struct delivery_plan *p, const struct delivery_members *m)
+{
+    char id[DELIVERY_PACKAGE_LEN + 1];
+
+    if (p->version != 3 || p->members != m->count || m->count == 0) {
+        return false;
+    }
+    delivery_merged_id(m->item, m->count, id);
+    return strcmp(p->package_id, id) == 0 && strcmp(p->project, m->item[0].project) == 0 &&
+           strcmp(p->packager, DELIVERY_MERGEWARC) == 0 &&
+           p->file[0].size == delivery_members_bytes(m) && sources_right(p) && names_allowed(p);
 }

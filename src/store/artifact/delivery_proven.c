@@ -66,17 +66,31 @@ static int note_verified(struct delivery_index *ix, const struct proof *p, int64
     return index_run(ix, INDEX_PROVEN_SEND, true, "note what a proof says", e);
 }
 
+/* Its package, if the index has another or none for its members. */
+static int make_known(struct delivery_index *ix, const struct proof *p, int64_t now_ms,
+                      struct err *e)
+{
+    bool has = false;
+    int r = delivery_index_has_package(ix, p->plan.package_id, &has, e);
+
+    if (r < 0 || has) {
+        return r;
+    }
+    if (p->members.count > 0) {
+        return delivery_index_restore(ix, &p->plan, &p->members, now_ms, e);
+    }
+    r = index_free_artifact(ix, &p->artifact, e);
+    return r == 0 ? index_add_package(ix, &p->artifact, 1, false, now_ms, now_ms, e) : r;
+}
+
 int delivery_index_prove(struct delivery_index *ix, const struct proof *p, int64_t now_ms,
                          struct err *e)
 {
     struct sqlite3_stmt *st = ix->st[INDEX_PROVEN_DUE];
-    bool has = false;
-    int r = delivery_index_has(ix, p->artifact.object_id, &has, e);
+    int r;
 
     ensure(sqlite3_get_autocommit(ix->db) == 0); /* the caller's transaction */
-    if (r == 0 && !has) {
-        r = delivery_index_add(ix, &p->artifact, now_ms, e);
-    }
+    r = make_known(ix, p, now_ms, e);
     if (r == 0) {
         r = seal(ix, p, now_ms / 1000, e);
     }

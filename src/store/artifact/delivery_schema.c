@@ -1,8 +1,11 @@
 /* delivery_schema: the tables of delivery.sqlite.
  *
- *   artifacts        one row for each receipt whose .info is there
- *   packages         identity: one a receipt. building -> sealed (with its plan), or -> blocked
+ *   artifacts        one row for each receipt whose .info is there; waiting: for a merged package
+ *   packages         identity: one a receipt; mergewarc: one of several. building -> sealed (with
+ *                    its plan), or -> blocked
  *   package_members  which artifacts are in it, and where
+ *   packaging        of each project that had artifacts waiting: how many, their bytes, and whether
+ *                    packages are being made of what the trigger has found (draining)
  *   deliveries       a sealed package at a sink; delivery.h has the states
  *   skipped          names in receipts/ that were left out, so that each is logged once
  *   running, holds   what is under way and what is held back, for whoever looks: replaced about
@@ -11,7 +14,7 @@
  *   feed             the last deliveries.verified_no; id: of this file, since one that was made
  *                    anew counts anew
  *
- * A trigger gives each delivery its number in the transaction that makes it verified. Numbers are
+ * Triggers keep packaging: what waits is summed up without being read. And one gives each delivery its number in the transaction that makes it verified. Numbers are
  * given by the one writer, in the order of its commits, and readers see a commit only when it is
  * synced: whoever has seen a number has been shown all smaller ones, whatever the clock says.
  *
@@ -112,6 +115,51 @@ static const char version_2[] =
     " until_ms INTEGER NOT NULL, text TEXT NOT NULL, PRIMARY KEY(scope, sink, key))"
     " STRICT, WITHOUT ROWID;";
 
+#define COUNT_WAITING                                                                   \
+    " INSERT INTO packaging(project, draining, artifacts, bytes) VALUES(new.project, 0, 1,"  \
+    " new.size_bytes) ON CONFLICT(project) DO UPDATE SET artifacts = artifacts + 1,"  \
+    " bytes = bytes + new.size_bytes;"
+
+/* packages anew, for its check of the packager. */
+static const char version_3[] =
+    "DROP INDEX packages_due; DROP INDEX packages_state; DROP INDEX packages_due_small;"
+    "DROP INDEX packages_purge; DROP INDEX packages_created;"
+    "ALTER TABLE packages RENAME TO packages_2;"
+    "CREATE TABLE packages(package_id TEXT PRIMARY KEY, project TEXT NOT NULL,"
+    " packager TEXT NOT NULL CHECK(packager IN ('identity', 'mergewarc')),"
+    " state TEXT NOT NULL CHECK(state IN ('building', 'sealed', 'blocked')),"
+    " member_count INTEGER NOT NULL, size_bytes INTEGER NOT NULL, plan TEXT,"
+    " build_attempts INTEGER NOT NULL DEFAULT 0, next_build_ms INTEGER NOT NULL,"
+    " build_error TEXT NOT NULL DEFAULT '', way_out TEXT NOT NULL DEFAULT '',"
+    " created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL, sealed_at INTEGER,"
+    " purge_ms INTEGER, purged_at INTEGER, purge_error TEXT NOT NULL DEFAULT '',"
+    " CHECK((state = 'sealed') = (plan IS NOT NULL)),"
+    " CHECK((state = 'sealed') = (sealed_at IS NOT NULL))) STRICT, WITHOUT ROWID;"
+    "INSERT INTO packages SELECT package_id, project, packager, state, member_count, size_bytes,"
+    " plan, build_attempts, next_build_ms, build_error, way_out, created_at, updated_at, sealed_at,"
+    " purge_ms, purged_at, purge_error FROM packages_2;"
+    "DROP TABLE packages_2;"
+    "CREATE INDEX packages_due ON packages(project, next_build_ms, package_id)"
+    " WHERE state = 'building';"
+    "CREATE INDEX packages_state ON packages(state);"
+    "CREATE INDEX packages_due_small ON packages(project, next_build_ms, package_id)"
+    " WHERE state = 'building' AND size_bytes <= " SMALL_TEXT ";"
+    "CREATE INDEX packages_purge ON packages(purge_ms, package_id)"
+    " WHERE purge_ms IS NOT NULL AND purged_at IS NULL;"
+    "CREATE INDEX packages_created ON packages(created_at, package_id);"
+    "ALTER TABLE artifacts ADD COLUMN waiting INTEGER NOT NULL DEFAULT 0;"
+    "CREATE INDEX artifacts_waiting ON artifacts(project, accepted_at, object_id)"
+    " WHERE waiting = 1;"
+    "CREATE TABLE packaging(project TEXT PRIMARY KEY, draining INTEGER NOT NULL,"
+    " artifacts INTEGER NOT NULL, bytes INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+    "CREATE TRIGGER artifacts_wait_new AFTER INSERT ON artifacts WHEN new.waiting = 1"
+    " BEGIN" COUNT_WAITING " END;"
+    "CREATE TRIGGER artifacts_wait AFTER UPDATE OF waiting ON artifacts"
+    " WHEN new.waiting = 1 AND old.waiting = 0 BEGIN" COUNT_WAITING " END;"
+    "CREATE TRIGGER artifacts_go AFTER UPDATE OF waiting ON artifacts"
+    " WHEN new.waiting = 0 AND old.waiting = 1 BEGIN UPDATE packaging SET"
+    " artifacts = artifacts - 1, bytes = bytes - new.size_bytes WHERE project = new.project; END;";
+
 int delivery_schema_check(struct sqlite3 *db, int64_t *version, struct err *e)
 {
     int64_t application, tables;
@@ -153,8 +201,11 @@ int delivery_schema_forward(struct sqlite3 *db, int64_t version, struct err *e)
         return r;
     }
     r = version == 0 ? db_exec(db, version_1, e) : 0;
-    if (r == 0) {
+    if (r == 0 && version < 2) {
         r = db_exec(db, version_2, e);
+    }
+    if (r == 0) {
+        r = db_exec(db, version_3, e);
     }
     if (r == 0) {
         sqlite3_snprintf((int)sizeof set, set, "PRAGMA application_id=%d; PRAGMA user_version=%d",

@@ -5,7 +5,7 @@
 #include "base/err.h"
 #include "store/db.h"
 
-#define DELIVERY_SCHEMA         2
+#define DELIVERY_SCHEMA         3
 #define DELIVERY_APPLICATION_ID 1413760069 /* "TDLE" */
 /* A build of at most so many bytes need not wait for the end of a longer one. Part of an index. */
 #define DELIVERY_SMALL_BYTES 268435456

@@ -7,11 +7,13 @@
  *                  "accepted_at":s}],
  *      "plan":{...}}
  *
+ * Version 2 is of a merged package: members in their order, offset as each is in the payload.
+ *
  * The plan is the text of packages/PACKAGE.plan.json without its newline: sink, identifier, remote
  * names, sizes and digests of the files that were verified.
  *
  * Invariants: a proof is believed only when writing it again gives the same bytes, and when its
- * plan was made for its artifact. The first proof of a package stays: what it says was true when it
+ * plan was made for its members. The first proof of a package stays: what it says was true when it
  * was written, and bytes may have gone on its word.
  *
  * If power fails: there is a temporary name, which proof_folder removes at the next start, or the
@@ -46,27 +48,57 @@ static void put_time(struct buf *b, const char *name, int64_t value)
     buf_put_i64(b, value);
 }
 
-void proof_put(struct buf *b, const struct proof *p)
+unsigned proof_count(const struct proof *p)
 {
-    const struct delivery_artifact *a = &p->artifact;
+    return p->members.count > 0 ? p->members.count : 1;
+}
+
+const struct delivery_artifact *proof_member(const struct proof *p, unsigned i)
+{
+    ensure(i < proof_count(p));
+    return p->members.count > 0 ? &p->members.item[i] : &p->artifact;
+}
+
+void proof_free(struct proof *p)
+{
+    delivery_members_free(&p->members);
+}
+
+static void put_member(struct buf *b, const struct delivery_artifact *a, uint64_t offset)
+{
     char checksum[sizeof CHECKSUM_HEAD + BLAKE3_HEX_LEN];
 
     (void)snprintf(checksum, sizeof checksum, CHECKSUM_HEAD "%s", a->checksum);
-    buf_put_cstr(b, "{\"version\":1");
-    put_text(b, "package_id", p->plan.package_id);
-    put_time(b, "sent_at", p->sent_at);
-    put_time(b, "verified_at", p->verified_at);
-    json_put_name(b, "members");
-    buf_put_cstr(b, "[{");
+    buf_put_char(b, '{');
     put_text(b, "object_id", a->object_id);
     put_text(b, "filename", a->filename);
     put_text(b, "checksum", checksum);
     json_put_name(b, "size");
     buf_put_u64(b, a->size_bytes);
     json_put_name(b, "offset");
-    buf_put_char(b, '0');
+    buf_put_u64(b, offset);
     put_time(b, "accepted_at", a->accepted_at);
-    buf_put_cstr(b, "}]");
+    buf_put_char(b, '}');
+}
+
+void proof_put(struct buf *b, const struct proof *p)
+{
+    uint64_t offset = 0;
+
+    buf_put_cstr(b, p->members.count > 0 ? "{\"version\":2" : "{\"version\":1");
+    put_text(b, "package_id", p->plan.package_id);
+    put_time(b, "sent_at", p->sent_at);
+    put_time(b, "verified_at", p->verified_at);
+    json_put_name(b, "members");
+    buf_put_char(b, '[');
+    for (unsigned i = 0; i < proof_count(p); i++) {
+        if (i > 0) {
+            buf_put_char(b, ',');
+        }
+        put_member(b, proof_member(p, i), offset);
+        offset += proof_member(p, i)->size_bytes;
+    }
+    buf_put_char(b, ']');
     json_put_name(b, "plan");
     delivery_plan_put(b, &p->plan);
     if (b->failed) {
@@ -89,18 +121,12 @@ static bool take_time(struct slice object, struct slice name, int64_t *out)
     return true;
 }
 
-static bool take_member(struct slice text, struct delivery_artifact *a)
+static bool take_member(struct slice member, const char *project, struct delivery_artifact *a)
 {
     char checksum[sizeof CHECKSUM_HEAD + BLAKE3_HEX_LEN];
-    struct slice members, member, size;
-    struct json_iter it;
+    struct slice size;
 
-    if (!json_member(text, SLICE("members"), &members)) {
-        return false;
-    }
-    it = json_iter_array(members);
-    if (!json_next_element(&it, &member) ||
-        !json_member_text(member, SLICE("object_id"), a->object_id, sizeof a->object_id) ||
+    if (!json_member_text(member, SLICE("object_id"), a->object_id, sizeof a->object_id) ||
         !json_member_text(member, SLICE("filename"), a->filename, sizeof a->filename) ||
         !json_member_text(member, SLICE("checksum"), checksum, sizeof checksum) ||
         strncmp(checksum, CHECKSUM_HEAD, sizeof CHECKSUM_HEAD - 1) != 0 ||
@@ -109,7 +135,33 @@ static bool take_member(struct slice text, struct delivery_artifact *a)
         return false;
     }
     memcpy(a->checksum, checksum + sizeof CHECKSUM_HEAD - 1, sizeof a->checksum);
+    memcpy(a->project, project, sizeof a->project);
     return upload_id_ok(slice_cstr(a->object_id));
+}
+
+/* As many as the plan says, which is read already. */
+static bool take_members(struct slice text, struct proof *p)
+{
+    struct slice members, member;
+    struct json_iter it;
+    unsigned want = p->plan.members > 0 ? p->plan.members : 1;
+    unsigned n = 0;
+
+    if (!json_member(text, SLICE("members"), &members)) {
+        return false;
+    }
+    it = json_iter_array(members);
+    for (; n < want && json_next_element(&it, &member); n++) {
+        struct delivery_artifact *a = p->plan.members > 0 ? &p->members.item[n] : &p->artifact;
+        if (!take_member(member, p->plan.project, a)) {
+            return false;
+        }
+    }
+    if (p->plan.members > 0) {
+        p->members.count = n;
+        p->artifact = p->members.item[0];
+    }
+    return n == want;
 }
 
 static int take_plan(struct slice text, struct delivery_plan *out, bool *ok, struct err *e)
@@ -131,9 +183,24 @@ static int take_plan(struct slice text, struct delivery_plan *out, bool *ok, str
     return r == ERR_CORRUPT ? 0 : r;
 }
 
-int proof_parse(struct slice text, struct proof *out, struct err *e)
+static int believe(struct slice text, const struct proof *p, bool *ok, struct err *e)
 {
     struct buf again = {0};
+    int r = 0;
+
+    proof_put(&again, p);
+    if (again.failed) {
+        r = err_set(e, ERR_NO_MEMORY, "no memory to read a proof");
+    }
+    *ok = slice_eq(buf_slice(&again), text) &&
+          (p->plan.members > 0 ? delivery_plan_fits_merged(&p->plan, &p->members)
+                               : delivery_plan_fits(&p->plan, &p->artifact));
+    buf_free(&again);
+    return r;
+}
+
+int proof_parse(struct slice text, struct proof *out, struct err *e)
+{
     bool ok;
     int r;
 
@@ -142,19 +209,22 @@ int proof_parse(struct slice text, struct proof *out, struct err *e)
         return err_set(e, ERR_CORRUPT, "it is no proof of this program");
     }
     r = take_plan(text, &out->plan, &ok, e);
-    ok = ok && take_member(text, &out->artifact) &&
+    if (r == 0 && ok && out->plan.members > 0) {
+        r = delivery_members_make(&out->members, e);
+    }
+    ok = ok && r == 0 && take_members(text, out) &&
          take_time(text, SLICE("sent_at"), &out->sent_at) &&
          take_time(text, SLICE("verified_at"), &out->verified_at);
-    if (ok && r == 0) {
-        memcpy(out->artifact.project, out->plan.project, sizeof out->artifact.project);
-        proof_put(&again, out);
-        if (again.failed) {
-            r = err_set(e, ERR_NO_MEMORY, "no memory to read a proof");
-        }
-        ok = slice_eq(buf_slice(&again), text) && delivery_plan_fits(&out->plan, &out->artifact);
+    if (ok) {
+        r = believe(text, out, &ok, e);
     }
-    buf_free(&again);
-    return r == 0 && !ok ? err_set(e, ERR_CORRUPT, "it is no proof of this program") : r;
+    if (r == 0 && !ok) {
+        r = err_set(e, ERR_CORRUPT, "it is no proof of this program");
+    }
+    if (r < 0) {
+        proof_free(out);
+    }
+    return r;
 }
 
 /* ---- files ---- */
@@ -239,6 +309,7 @@ int proof_read(const char *data, const char *package_id, struct proof *out, stru
     if (r == 0) {
         r = proof_parse(buf_slice(&text), out, e);
         if (r == 0 && strcmp(out->plan.package_id, package_id) != 0) {
+            proof_free(out);
             r = err_set(e, ERR_CORRUPT, "it is the proof of another package");
         }
         buf_free(&text);
@@ -287,7 +358,9 @@ int proof_write(const char *data, const struct proof *p, struct err *e)
     file_name(name, p->plan.package_id);
     path_of(path, data, "", name);
     if (r == 0) {
-        return keep(data, path, &old, p, e);
+        r = keep(data, path, &old, p, e);
+        proof_free(&old);
+        return r;
     }
     if (r != ERR_NOT_FOUND) {
         return r;

@@ -17,6 +17,8 @@
     "keeps "                                                                                  \
     "the files for good"
 
+#define SETTINGS_BYTES_MAX ((UINT64_C(1) << 53) - 1) /* what every reader of JSON can count to */
+
 bool settings_plain_text(struct slice s)
 {
     size_t bad;
@@ -141,6 +143,45 @@ static int take_retention(struct artifact_sink *to, struct slice value, struct e
     return 0;
 }
 
+static int take_package_max_wait(struct artifact_sink *to, struct slice value, struct err *e)
+{
+    struct slice inner;
+
+    to->package_max_wait_ms = 0;
+    if (json_type_of(value) == JSON_NULL) {
+        return 0;
+    }
+    if (!json_string_raw(value, &inner) || memchr(inner.ptr, '\\', inner.len) != NULL ||
+        !settings_duration(inner, &to->package_max_wait_ms) || to->package_max_wait_ms < 1000) {
+        to->package_max_wait_ms = 0;
+        return say(e, "package_max_wait", "it is a time of at least 1s, as \"24h\" or \"90m\"");
+    }
+    return 0;
+}
+
+static int take_bytes(struct slice value, const char *member, uint64_t *out, struct err *e)
+{
+    *out = 0;
+    if (json_type_of(value) == JSON_NULL) {
+        return 0;
+    }
+    if (!json_u64(value, out) || *out < 1 || *out > SETTINGS_BYTES_MAX) {
+        *out = 0;
+        return say(e, member, "it is a number of bytes, at least 1 and at most 2^53 - 1");
+    }
+    return 0;
+}
+
+static int take_package_target(struct artifact_sink *to, struct slice value, struct err *e)
+{
+    return take_bytes(value, "package_target", &to->package_target, e);
+}
+
+static int take_package_trigger(struct artifact_sink *to, struct slice value, struct err *e)
+{
+    return take_bytes(value, "package_trigger", &to->package_trigger, e);
+}
+
 static int take_require_checksum(struct artifact_sink *to, struct slice value, struct err *e)
 {
     enum json_type type = json_type_of(value);
@@ -167,8 +208,8 @@ static int unknown(struct slice name, struct err *e)
 {
     return err_set(e, ERR_INVALID_PROJECT,
                    "artifacts.%.*s: there is no such member; there are sink, directory, "
-                   "credentials_file, identifier, metadata, packager, remote_name, "
-                   "require_checksum and retention",
+                   "credentials_file, identifier, metadata, package_max_wait, package_target, "
+                   "package_trigger, packager, remote_name, require_checksum and retention",
                    name.len > 60 ? 60 : (int)name.len, name.ptr);
 }
 
@@ -203,12 +244,29 @@ static void put_given(struct buf *b, const char *name, const char *value)
     }
 }
 
-static void put_retention(struct buf *b, int64_t ms)
+static void put_duration(struct buf *b, const char *name, int64_t ms)
 {
-    json_put_name(b, "retention");
+    json_put_name(b, name);
     buf_put_char(b, '"');
     settings_duration_put(b, ms);
     buf_put_char(b, '"');
+}
+
+static void put_bytes(struct buf *b, const char *name, uint64_t bytes)
+{
+    if (bytes > 0) {
+        json_put_name(b, name);
+        buf_put_u64(b, bytes);
+    }
+}
+
+static void put_merging(struct buf *b, const struct artifact_sink *to)
+{
+    if (to->package_max_wait_ms > 0) {
+        put_duration(b, "package_max_wait", to->package_max_wait_ms);
+    }
+    put_bytes(b, "package_target", to->package_target);
+    put_bytes(b, "package_trigger", to->package_trigger);
 }
 
 void settings_put(struct buf *b, const struct artifact_sink *to)
@@ -220,6 +278,7 @@ void settings_put(struct buf *b, const struct artifact_sink *to)
         json_put_name(b, "metadata");
         buf_put_cstr(b, to->metadata);
     }
+    put_merging(b, to);
     put_given(b, "packager", to->packager);
     put_given(b, "remote_name", to->remote_name);
     if (to->checksum_optional) {
@@ -227,7 +286,7 @@ void settings_put(struct buf *b, const struct artifact_sink *to)
         buf_put_cstr(b, "false");
     }
     if (to->retention_ms > 0) {
-        put_retention(b, to->retention_ms);
+        put_duration(b, "retention", to->retention_ms);
     }
     buf_put_char(b, '}');
 }
@@ -252,9 +311,10 @@ void settings_put_all(struct buf *b, const struct artifact_sink *to)
     put_text(b, "remote_name", to->remote_name[0] != '\0' ? to->remote_name : SETTINGS_REMOTE_NAME);
     json_put_name(b, "metadata");
     buf_put_cstr(b, to->metadata[0] != '\0' ? to->metadata : "{}");
+    put_merging(b, to); /* what identity has none of is left out */
     put_text(b, "packager", to->packager[0] != '\0' ? to->packager : DELIVERY_PACKAGER);
     if (to->retention_ms > 0) {
-        put_retention(b, to->retention_ms);
+        put_duration(b, "retention", to->retention_ms);
     } else {
         json_put_name(b, "retention");
         buf_put_cstr(b, "null");

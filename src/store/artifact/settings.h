@@ -43,6 +43,9 @@ struct artifact_sink {
     X(credentials_file)     \
     X(identifier)           \
     X(metadata)             \
+    X(package_max_wait)     \
+    X(package_target)       \
+    X(package_trigger)      \
     X(packager)             \
     X(remote_name)          \
     X(require_checksum)     \
@@ -74,6 +77,11 @@ bool settings_plain_text(struct slice s);
  * milliseconds, rounded up. False: none, or more than 100 years. */
 bool settings_duration(struct slice text, int64_t *ms);
 #define SETTINGS_DURATION_MAX 32
+/* The name of a merged package's file, PROJECT-<24 digits>.warc.zst with a project of [A-Za-z0-9_-]
+ * and dots that are not first. short_id: the first 24 digits of its id. */
+#define SETTINGS_MERGED_NAME_MAX 200
+void settings_merged_name(struct slice project, struct slice short_id,
+                          char out[SETTINGS_MERGED_NAME_MAX]);
 /* One number and the largest unit that it is whole in; ms > 0. */
 void settings_duration_put(struct buf *b, int64_t ms);
 

@@ -5,7 +5,8 @@
  * and time have one length each. What every expansion gives must be allowed by the sink, so that no
  * accepted file is met by a rule first when it is to be delivered. Only the file's name is not
  * known before, and where it would complete a name that the sink keeps for itself it gives way
- * (delivery_plan.c).
+ * (delivery_plan.c). With mergewarc, what a merged package is called is tried too: besides, an
+ * artifact that cannot be in one is sent as it is when somebody asks for that.
  *
  * Unknown placeholders are refused here, though expanding leaves them as they are: a typo must not
  * reach a public archive, whose names are for ever. So is a place without the object or the package
@@ -81,6 +82,33 @@ static int check_directory(const struct artifact_sink *to, struct err *e)
     return to->metadata[0] != '\0' ? say(e, "metadata", "the sink directory keeps none") : 0;
 }
 
+static bool merges(const struct artifact_sink *to)
+{
+    return strcmp(to->packager, DELIVERY_MERGEWARC) == 0;
+}
+
+static int check_packager(const struct artifact_sink *to, struct err *e)
+{
+    const char *what =
+        merges(to) ? "the packager mergewarc needs it" : "only the packager mergewarc has it";
+
+    if (!merges(to) && to->packager[0] != '\0' && strcmp(to->packager, DELIVERY_PACKAGER) != 0) {
+        return say(e, "packager", "there are \"identity\" and \"mergewarc\"");
+    }
+    if (merges(to) != (to->package_target > 0)) {
+        return say(e, "package_target", what);
+    }
+    if (merges(to) != (to->package_trigger > 0)) {
+        return say(e, "package_trigger", what);
+    }
+    if (merges(to) != (to->package_max_wait_ms > 0)) {
+        return say(e, "package_max_wait", what);
+    }
+    return to->package_trigger < to->package_target
+               ? say(e, "package_trigger", "it is at least package_target")
+               : 0;
+}
+
 static int check_members(const struct artifact_sink *to, struct err *e)
 {
     int r;
@@ -92,13 +120,7 @@ static int check_members(const struct artifact_sink *to, struct err *e)
     } else {
         r = say(e, "sink", "there are \"directory\" and \"internet_archive\"");
     }
-    if (r == 0 && strcmp(to->packager, "mergewarc") == 0) {
-        r = say(e, "packager", "mergewarc is not in this version; there is \"identity\"");
-    }
-    if (r == 0 && to->packager[0] != '\0' && strcmp(to->packager, DELIVERY_PACKAGER) != 0) {
-        r = say(e, "packager", "there is \"identity\"");
-    }
-    return r;
+    return r == 0 ? check_packager(to, e) : r;
 }
 
 /* ---- templates ---- */
@@ -151,6 +173,34 @@ static void sample(struct template_values *v, struct slice project, struct slice
     v->value[TEMPLATE_FILENAME] = filename;
     v->value[TEMPLATE_PACKAGE_FILENAME] = filename;
     v->value[TEMPLATE_DATE] = SLICE("20261130120000");
+}
+
+/* Of a merged package, whose id stands where the object's would. */
+static void sample_merged(struct template_values *v, struct slice project,
+                          char name[SETTINGS_MERGED_NAME_MAX])
+{
+    settings_merged_name(project, slice_of(PACKAGE_ID, TEMPLATE_SHORT_LEN), name);
+    sample(v, project, slice_cstr(name));
+    v->value[TEMPLATE_OBJECT_ID] = SLICE(PACKAGE_ID);
+}
+
+void settings_merged_name(struct slice project, struct slice short_id,
+                          char out[SETTINGS_MERGED_NAME_MAX])
+{
+    int n = snprintf(out, SETTINGS_MERGED_NAME_MAX, "%.*s-%.*s" DELIVERY_PAYLOAD_TAIL,
+                     (int)project.len, project.ptr, (int)short_id.len, short_id.ptr);
+
+    ensure(n > 0);
+    ensure(n < SETTINGS_MERGED_NAME_MAX);
+    for (size_t i = 0; i < project.len; i++) {
+        char c = out[i];
+        bool plain = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
+                     c == '_' || c == '-' || (c == '.' && i > 0);
+        out[i] = '_';
+        if (plain) {
+            out[i] = c;
+        }
+    }
 }
 
 typedef int rule_fn(const char *sink, struct slice name, struct err *e);
@@ -214,7 +264,8 @@ int settings_check(const struct artifact_sink *to, struct slice project, struct 
         slice_cstr(to->identifier[0] != '\0' ? to->identifier : SETTINGS_IDENTIFIER);
     struct slice remote_name =
         slice_cstr(to->remote_name[0] != '\0' ? to->remote_name : SETTINGS_REMOTE_NAME);
-    char longest[DELIVERY_FILENAME_MAX];
+    char longest[DELIVERY_FILENAME_MAX], merged[SETTINGS_MERGED_NAME_MAX];
+    struct template_values v;
     int r = check_members(to, e);
 
     if (r == 0) {
@@ -233,8 +284,11 @@ int settings_check(const struct artifact_sink *to, struct slice project, struct 
     }
     memset(longest, 'n', sizeof longest);
     for (unsigned i = 0; r == 0 && i < SAMPLES; i++) {
-        struct template_values v;
         sample(&v, project, i == 0 ? slice_of(longest, sizeof longest) : SLICE("-"));
+        r = check_sample(to, identifier, remote_name, &v, e);
+    }
+    if (r == 0 && merges(to)) {
+        sample_merged(&v, project, merged);
         r = check_sample(to, identifier, remote_name, &v, e);
     }
     return r;
