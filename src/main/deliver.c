@@ -215,6 +215,9 @@ static int start(struct deliver *d, struct err *e)
         r = deliver_proofs(d, e);
     }
     if (r == 0) {
+        r = deliver_plans(d, e);
+    }
+    if (r == 0) {
         d->watch_fd = start_watch(d, "receipts");
         d->request_fd = start_watch(d, REQUESTS_FOLDER);
         log_line(LOG_INFO, "deliver", "ready%s", rebuilt ? ", with a new " DELIVERY_FILE : "");
@@ -265,6 +268,7 @@ int deliver_run(const struct deliver_options *options, bool *left_behind, struct
     memset(&d, 0, sizeof d);
     *left_behind = false;
     d.options = options;
+    d.choose_now = true;
     d.lock_fd = d.signal_fd = d.stop_ep = d.wait_ep = -1;
     d.watch_fd = d.request_fd = d.finished_fd = -1;
     if (strlen(options->data) >= DATA_PATH_MAX) {

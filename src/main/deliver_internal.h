@@ -88,6 +88,10 @@ struct deliver {
     uint64_t request_due_ns;
     uint64_t alarm_due_ns;
     int64_t work_due_ms; /* when there may be work, as of the last look */
+    /* Packages of what waits: chosen now, or when either is over. */
+    bool choose_now;
+    uint64_t choose_due_ns, choose_warned_ns;
+    int64_t choose_due_ms;
     struct uploads *uploads;
     struct delivery_index *index;
     struct deliver_slot *slot[DELIVER_SLOTS_MAX]; /* NULL: never needed */
@@ -135,6 +139,15 @@ void deliver_slots_free(struct deliver *d);
 int deliver_scan(struct deliver *d, struct err *e) MUST_CHECK;
 /* Takes the events of the watch: adds receipts that were named, or asks for a scan. */
 int deliver_watched(struct deliver *d, struct err *e) MUST_CHECK;
+
+/* deliver_merge.c */
+/* At the start: adds the merged packages that are on the disk and not in the index. */
+int deliver_plans(struct deliver *d, struct err *e) MUST_CHECK;
+/* Makes packages of what waits, where it is time for them. */
+int deliver_choose(struct deliver *d, struct err *e) MUST_CHECK;
+/* How the project's packages are filled. Errors are those of artifact_sink_read. */
+int deliver_merge_rule(const struct deliver *d, const char *project,
+                       struct delivery_merge_rule *out, struct err *e) MUST_CHECK;
 
 /* deliver_request.c: does what the files in requests/ ask for, and removes them. */
 int deliver_requests(struct deliver *d, struct err *e) MUST_CHECK;

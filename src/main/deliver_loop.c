@@ -71,20 +71,10 @@ static int look_for_receipts(struct deliver *d, struct err *e)
 
 /* ---- results ---- */
 
-static const char *package_of(const struct deliver_slot *s, char id[DELIVERY_PACKAGE_LEN + 1])
-{
-    if (s->work.task == DELIVERY_BUILD) {
-        delivery_package_id(&s->work.artifact, id);
-        return id;
-    }
-    return s->work.plan.package_id;
-}
-
 static void over(struct deliver_slot *s)
 {
-    char id[DELIVERY_PACKAGE_LEN + 1];
-
-    delivery_index_over(s->d->index, package_of(s, id));
+    delivery_index_over(s->d->index, s->work.package_id);
+    delivery_members_free(&s->work.members);
     s->used = false;
     s->stuck = false;
 }
@@ -131,7 +121,7 @@ static bool large_build(const struct deliver *d)
     for (size_t i = 0; i < DELIVER_SLOTS_MAX; i++) {
         const struct deliver_slot *s = d->slot[i];
         if (s != NULL && s->used && s->lane == DELIVERY_LANE_BUILD &&
-            s->work.artifact.size_bytes > DELIVERY_SMALL_BYTES) {
+            s->work.size_bytes > DELIVERY_SMALL_BYTES) {
             return true;
         }
     }
@@ -209,6 +199,9 @@ static int new_work(struct deliver *d, struct err *e)
     }
     r = new_work_of(d, DELIVERY_LANE_SEND, e); /* what was begun is finished first */
     if (r == 0) {
+        r = deliver_choose(d, e);
+    }
+    if (r == 0) {
         r = new_work_of(d, DELIVERY_LANE_BUILD, e);
     }
     return r == 0 ? new_work_of(d, DELIVERY_LANE_PURGE, e) : r;
@@ -255,6 +248,10 @@ static void wait_for_work(struct deliver *d)
     if (d->work_due_ms - now_ms < wait_ms) {
         wait_ms = d->work_due_ms > now_ms ? d->work_due_ms - now_ms : 0;
     }
+    if (!d->paused && d->choose_due_ms - now_ms < wait_ms) {
+        wait_ms = d->choose_due_ms > now_ms ? d->choose_due_ms - now_ms : 0;
+    }
+    wait_ms = d->paused ? wait_ms : until(wait_ms, d->choose_due_ns, now_ns);
     wait_ms = until(wait_ms, d->scan_due_ns, now_ns);
     wait_ms = until(wait_ms, d->request_due_ns, now_ns);
     ensure(wait_ms >= 0);

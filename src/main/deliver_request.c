@@ -57,11 +57,23 @@ static int act(struct asking *a, const struct request *request)
     case REQUEST_RETRY:
         r = delivery_index_ask(a->d->index, request->object_id, deliver_now_ms(), &found, a->e);
         break;
+    case REQUEST_IDENTITY:
+        r = delivery_index_identity(a->d->index, request->object_id, deliver_now_ms(), &found,
+                                    a->e);
+        break;
     case REQUEST_KIND_COUNT:
         break;
     }
     if (r == 0) {
         a->d->news = true;
+        a->d->choose_now = true;
+        if (request->kind == REQUEST_IDENTITY && !found) {
+            log_line(LOG_WARN, "deliver",
+                     "%.*s was asked for as an identity package, and is none that waits or is "
+                     "parked by another packager",
+                     DELIVER_SHORT_ID, request->object_id);
+            return 0;
+        }
         log_line(found ? LOG_INFO : LOG_WARN, "deliver",
                  found ? "%.*s is due now: somebody asked for it"
                        : "%.*s was asked for, and is not known here",

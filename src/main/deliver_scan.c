@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "main/deliver_internal.h"
 #include "os/os.h"
+#include "store/artifact/package_read.h"
 
 #define SCAN_GROUP    500u
 #define SCAN_AGAIN_NS (UINT64_C(60) * 1000000000)
@@ -32,6 +33,8 @@ struct scan {
     struct err *e;
     uint64_t added;
     unsigned in_group;
+    char project[UPLOAD_PROJECT_MAX + 1]; /* whose artifacts are merged or not, as of this scan */
+    bool merges;
 };
 
 static int skip(struct scan *s, const char *name, const char *reason)
@@ -60,6 +63,42 @@ static int later(struct scan *s, const char *name, const struct err *why)
     log_line(LOG_WARN, "deliver", "receipts/%s cannot be read now: %s", text, reason);
     s->d->scan_due_ns = again_ns < s->d->scan_due_ns ? again_ns : s->d->scan_due_ns;
     return 0;
+}
+
+/* Into which kind of package. What an identity package was made of already stays that. */
+static int ask_project(struct scan *s, const struct delivery_artifact *a, bool *merges,
+                       struct err *why)
+{
+    struct delivery_merge_rule rule;
+    int r = 0;
+
+    if (strcmp(s->project, a->project) != 0) {
+        r = deliver_merge_rule(s->d, a->project, &rule, why);
+        if (r < 0 && r != ERR_NOT_FOUND) {
+            return r;
+        }
+        memcpy(s->project, a->project, sizeof s->project);
+        s->merges = r == 0 && rule.target > 0;
+    }
+    *merges = s->merges && !package_identity_planned(s->d->options->data, a);
+    return 0;
+}
+
+static int add(struct scan *s, const char *name, const struct delivery_artifact *a)
+{
+    struct err why = {0};
+    bool merges = false;
+
+    if (ask_project(s, a, &merges, &why) < 0) {
+        return later(s, name, &why);
+    }
+    s->added++;
+    s->in_group++;
+    if (!merges) {
+        return delivery_index_add(s->d->index, a, deliver_now_ms(), s->e);
+    }
+    s->d->choose_now = true;
+    return delivery_index_add_waiting(s->d->index, a, s->e);
 }
 
 static int take(struct scan *s, const char *name, struct slice id)
@@ -95,9 +134,7 @@ static int take(struct scan *s, const char *name, struct slice id)
     memcpy(a.checksum, receipt.checksum, sizeof a.checksum);
     a.size_bytes = receipt.size_bytes;
     a.accepted_at = receipt.accepted_at;
-    s->added++;
-    s->in_group++;
-    return delivery_index_add(s->d->index, &a, deliver_now_ms(), s->e);
+    return add(s, name, &a);
 }
 
 /* Commits what was added since the last commit, if receipts/ can be synced; else that comes back

@@ -236,7 +236,7 @@ static void look_stuck(struct deliver *d, struct deliver_slot *s, uint64_t now_n
 
 static uint64_t size_of(const struct delivery_work *w)
 {
-    uint64_t n = w->artifact.size_bytes;
+    uint64_t n = w->size_bytes;
 
     if (w->task != DELIVERY_BUILD) {
         n = 0;
@@ -267,11 +267,10 @@ static void describe(struct deliver_slot *s, uint64_t now_ns, struct delivery_ru
     out->bytes_per_s = s->bytes_per_s;
     out->stuck = s->stuck;
     memcpy(out->project, w->artifact.project, sizeof out->project);
+    memcpy(out->package_id, w->package_id, sizeof out->package_id);
     if (w->task == DELIVERY_BUILD) {
-        delivery_package_id(&w->artifact, out->package_id);
         return;
     }
-    memcpy(out->package_id, w->plan.package_id, sizeof out->package_id);
     memcpy(out->sink, w->plan.to.sink, sizeof out->sink);
     memcpy(out->identifier, w->plan.identifier, sizeof out->identifier);
     if (at > 0) {

@@ -16,7 +16,9 @@
 #define REQUESTS_MAX    1000 /* that may wait; more are refused */
 
 /* X(symbol, the end of the name) */
-#define REQUEST_KINDS(X) X(RETRY, "retry")
+#define REQUEST_KINDS(X) \
+    X(RETRY, "retry")    \
+    X(IDENTITY, "identity") /* send it as it is, though its project merges */
 enum request_kind {
 #define X(sym, name) REQUEST_##sym,
     REQUEST_KINDS(X)
