@@ -22,7 +22,6 @@
 #include "base/ensure.h"
 #include "base/log.h"
 #include "os/os.h"
-#include "store/artifact/package_build.h"
 #include "store/artifact/request.h"
 
 #define DATA_PATH_MAX 4096
@@ -168,7 +167,7 @@ static int make_folders(struct deliver *d, struct err *e)
     }
     r = os_sync_dir(d->options->data);
     return r < 0 ? err_os(e, r, "sync", d->options->data)
-                 : package_build_clean(d->options->data, e);
+                 : package_build_clean(d->options->data, &d->stop, e);
 }
 
 /* -1: it cannot be watched, and is looked at every few seconds. */

@@ -9,6 +9,7 @@
 #include "main/deliver.h"
 #include "sink/artifact.h"
 #include "store/artifact/delivery_index.h"
+#include "store/artifact/package_build.h"
 
 #define DELIVER_PATH_BYTES 4400
 #define DELIVER_SHORT_ID   8 /* of an object id, in logs */
@@ -57,9 +58,10 @@ struct deliver_slot {
     /* The thread's. */
     struct delivery_work work;
     void *piece; /* ARTIFACT_PIECE_BYTES */
-    int result;  /* of a build: 0, ERR_, DELIVER_STOPPED; of a purge: 0, ERR_ */
+    int result;  /* of a build: 0, ERR_, PACKAGE_STOPPED; of a purge: 0, ERR_ */
     struct err why;
     const char *way_out; /* of a build that only a person can mend; NULL: it is tried again */
+    struct package_job build;
     const struct artifact_adapter *adapter;
     unsigned attempt; /* this one, from 1 */
     struct artifact_file file[DELIVERY_FILES_MAX];
@@ -67,7 +69,6 @@ struct deliver_slot {
     struct artifact_job job;
     struct artifact_verdict verdict;
 };
-#define DELIVER_STOPPED 1
 
 struct deliver {
     const struct deliver_options *options;

@@ -54,13 +54,18 @@ static void purge_run(struct deliver_slot *s)
 {
     static struct proof proof; /* large; there is one purge at a time */
     const char *data = s->d->options->data;
+    struct delivery_members *m = &s->work.members;
 
-    proof.artifact = s->work.artifact;
     proof.plan = s->work.plan;
     proof.sent_at = s->work.sent_at;
     proof.verified_at = s->work.verified_at;
     s->why = (struct err){0};
-    s->result = receipt_again(s, &proof.artifact);
+    s->result = receipt_again(s, &s->work.artifact);
+    for (unsigned i = 0; s->result == 0 && i < m->count; i++) {
+        s->result = receipt_again(s, &m->item[i]);
+    }
+    proof.artifact = s->work.artifact;
+    proof.members = *m; /* borrowed */
     if (s->result == 0) {
         s->result = proof_write(data, &proof, &s->why);
     }
@@ -78,7 +83,7 @@ static int purge_done(struct deliver_slot *s, bool *again, struct err *e)
     *again = false;
     if (s->result == 0) {
         log_line(LOG_INFO, "deliver", "%.*s: its local bytes are gone, %" PRIu64 " of them",
-                 DELIVER_SHORT_ID, s->work.plan.object_id, s->work.plan.file[0].size);
+                 DELIVER_SHORT_ID, delivery_plan_label(&s->work.plan), s->work.plan.file[0].size);
         return delivery_index_purged(s->d->index, package_id, now_ms / 1000, e);
     }
     if (s->result == ERR_NOT_READY && deliver_stopping(s->d)) {
@@ -86,7 +91,7 @@ static int purge_done(struct deliver_slot *s, bool *again, struct err *e)
     }
     deliver_shown(shown, s->why.text);
     log_line(LOG_WARN, "deliver", "%.*s: its local bytes stay for now: %s", DELIVER_SHORT_ID,
-             s->work.plan.object_id, shown);
+             delivery_plan_label(&s->work.plan), shown);
     return delivery_index_purge_retry(s->d->index, package_id, now_ms / 1000, now_ms + AGAIN_MS,
                                       s->why.text, e);
 }
@@ -122,6 +127,14 @@ static int take_proof(struct proofs *p, const char *package_id)
         return 0;
     }
     r = delivery_index_prove(p->d->index, &proof, deliver_now_ms(), p->e);
+    proof_free(&proof);
+    if (r == ERR_REFUSED) {
+        deliver_shown(shown, p->e->text);
+        log_line(LOG_ERROR, "deliver", PROOF_FOLDER "/%.*s... is not followed: %s",
+                 DELIVER_SHORT_ID, package_id, shown);
+        p->e->code = 0; /* each() */
+        return 0;
+    }
     p->added++;
     p->in_group++;
     if (r == 0 && p->in_group == PROOFS_GROUP) {

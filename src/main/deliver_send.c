@@ -128,8 +128,8 @@ static int note_verified(struct deliver_slot *s, struct err *e)
         deliver_shown(shown, place);
         log_line(LOG_INFO, "deliver",
                  "%.*s is delivered and verified: %s, %llu bytes, %llu ms, try %u",
-                 DELIVER_SHORT_ID, p->object_id, shown, (unsigned long long)p->file[0].size,
-                 (unsigned long long)took_ms, s->attempt);
+                 DELIVER_SHORT_ID, delivery_plan_label(p), shown,
+                 (unsigned long long)p->file[0].size, (unsigned long long)took_ms, s->attempt);
     }
     return r;
 }
@@ -143,7 +143,7 @@ static int note_retry(struct deliver_slot *s, struct err *e)
     hold(s, first_ms);
     deliver_shown(shown, s->verdict.text);
     log_line(LOG_WARN, "deliver", "%.*s is not delivered: %s; try %u, the next in %llu s",
-             DELIVER_SHORT_ID, s->work.plan.object_id, shown, s->attempt,
+             DELIVER_SHORT_ID, delivery_plan_label(&s->work.plan), shown, s->attempt,
              (unsigned long long)wait_ms / 1000);
     return delivery_index_retry(s->d->index, &s->work.plan, now_s(),
                                 deliver_now_ms() + (int64_t)wait_ms, s->verdict.text, e);
@@ -156,7 +156,7 @@ static int note_parked(struct deliver_slot *s, struct err *e)
     hold(s, DELIVER_BACKOFF_MS_MAX);
     deliver_shown(shown, s->verdict.text);
     log_line(LOG_ERROR, "deliver", "%.*s is parked: %s; way out: %s", DELIVER_SHORT_ID,
-             s->work.plan.object_id, shown, s->verdict.way_out);
+             delivery_plan_label(&s->work.plan), shown, s->verdict.way_out);
     return delivery_index_park(s->d->index, &s->work.plan, now_s(), s->verdict.text,
                                s->verdict.way_out, e);
 }
@@ -180,7 +180,7 @@ static int alarm_of_late(struct deliver_slot *s, struct err *e)
                  "sent more than %" PRIu64 " h ago and still not to be seen there: %" PRIu64
                  " packages, %.*s among them: %s; their local bytes stay",
                  s->d->options->unseen_ms / 3600000, count, DELIVER_SHORT_ID,
-                 s->work.plan.object_id, shown);
+                 delivery_plan_label(&s->work.plan), shown);
     }
     return r;
 }

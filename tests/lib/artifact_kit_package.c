@@ -30,12 +30,6 @@ static int place(void *ctx, struct artifact_sink *out, struct err *e)
     return 0;
 }
 
-static bool go_on(void *ctx)
-{
-    (void)ctx;
-    return false;
-}
-
 static void nothing(void *ctx, uint64_t bytes)
 {
     (void)ctx;
@@ -89,6 +83,7 @@ static bool artifact_of(struct akit *k, const struct akit_life *l, struct delive
 
 bool akit_package_folders(struct akit *k)
 {
+    const atomic_bool never = false;
     struct err e = {0};
     int r = os_mkdir_exist_ok(AKIT_DIR "/" DELIVERY_PACKAGES, 0750);
 
@@ -96,7 +91,7 @@ bool akit_package_folders(struct akit *k)
         r = os_sync_dir(AKIT_DIR);
     }
     if (r == 0) {
-        r = package_build_clean(AKIT_DIR, &e);
+        r = package_build_clean(AKIT_DIR, &never, &e);
     }
     if (r == 0) {
         r = proof_folder(AKIT_DIR, &e);
@@ -121,7 +116,7 @@ static void deliver(struct akit *k, struct akit_life *l, struct delivery_artifac
                               .piece = piece,
                               .piece_bytes = sizeof piece,
                               .place = place,
-                              .stopping = go_on,
+                              .stop = &stop,
                               .progress = nothing,
                               .ctx = k};
     struct err e = {0};

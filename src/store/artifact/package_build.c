@@ -1,111 +1,76 @@
 /* package_build: what is on the disk of a package, and in which order.
  *
  * Identity makes no second file: the payload stays uploads/ID. A build is one read of it (BLAKE3,
- * which must be the receipt's; MD5; SHA-1), then the manifest and the plan:
+ * which must be the receipt's; MD5; SHA-1), then the manifest and the plan. A merged package has a
+ * payload of its own, written while its members are read once (package_merge.c); uploads/ID of
+ * each stay until the package is purged, so that it is never the only copy before it is verified.
  *
- *   packages/.part-PACKAGE.manifest.jsonl, .part-PACKAGE.plan.json   written and synced
- *   packages/PACKAGE.manifest.jsonl, then PACKAGE.plan.json          renamed
- *   packages/                                                        synced
- *   delivery.sqlite: sealed, with the plan                           synced (the caller)
+ *   packages/.part-PACKAGE.warc.zst (merged), .manifest.jsonl, .plan.json   written and synced
+ *   packages/PACKAGE.warc.zst, then .manifest.jsonl, then .plan.json        renamed
+ *   packages/                                                               synced
+ *   delivery.sqlite: sealed, with the plan                                  synced (the caller)
  *
  * If power fails, or the process is killed:
  *   before the renames         temporary names, which the next start removes; built again
- *   between them, or before    any of the two is there, whole. Both: adopted as they are. A plan
- *   the folder's sync          alone: built again for the destination that it names, so that what
- *                              may have been sent is not sent elsewhere
- *   before the row             both are there: adopted, folder synced, sealed
+ *   between them, or before    any of the names is there, each of a whole file. All: adopted, a
+ *   the folder's sync          payload after one more read. A plan without the others: built again
+ *                              for the destination that it names, so that what may have been sent
+ *                              is not sent elsewhere. A payload without its plan: removed by the
+ *                              next start, its members may come to other packages
+ *   before the row             all are there: adopted, folder synced, sealed
  * Building twice gives the same bytes, so a rename over the first ones changes nothing.
  *
- * Answers: bytes that are missing or are not the receipt's, and settings of the project that give
- * no allowed place, with a way out for a person; everything else (no destination, EIO, no space) is
- * for another try. */
-#include "store/artifact/package_build.h"
-
+ * Answers: bytes of an identity package that are missing or are not the receipt's, and settings of
+ * the project that give no allowed place, with a way out for a person; members of a merged one that
+ * cannot be in it, by number; everything else (no destination, EIO, no space) is for another
+ * try. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/ensure.h"
 #include "base/log.h"
 #include "os/os.h"
+#include "store/artifact/package_internal.h"
 
-#define WAY_OUT     "put the original bytes back and restart tallyman deliver"
 #define WAY_OUT_SET "change the project (tallyman project set) and restart tallyman deliver"
-#define OPEN_SOURCE (O_RDONLY | O_NOFOLLOW | O_NONBLOCK)
-#define PATH_BYTES  4400
 #define SHORT_ID    8 /* of an object id, in logs */
 
-static void path_of(char out[PATH_BYTES], const char *data, const char *name)
+static bool merged(const struct package_job *job)
 {
-    int n = snprintf(out, PATH_BYTES, "%s/%s", data, name);
-
-    ensure(n > 0);
-    ensure(n < PATH_BYTES);
+    return job->members != NULL && job->members->count > 0;
 }
 
-static int differs(struct package_job *job, const char *how, struct err *e)
+static size_t manifest_max(const struct package_job *job)
 {
-    job->way_out = WAY_OUT;
+    return merged(job) ? DELIVERY_MERGED_TEXT_MAX : DELIVERY_TEXT_MAX;
+}
+
+void package_job_free(struct package_job *job)
+{
+    free(job->bad);
+    job->bad = NULL;
+    job->bad_count = 0;
+}
+
+/* ---- one read of a payload ---- */
+
+static int differs(const char *how, struct err *e)
+{
     return err_set(e, ERR_CHECKSUM_MISMATCH, "the local bytes differ from the receipt: %s", how);
 }
 
-/* ---- digests ---- */
-
-struct hashes {
-    struct blake3 blake3;
-    struct md5 md5;
-    struct sha1 sha1;
-};
-
-static void hashes_start(struct hashes *h)
-{
-    blake3_start(&h->blake3);
-    md5_start(&h->md5);
-    sha1_start(&h->sha1);
-}
-
-static void hashes_add(struct hashes *h, const void *p, size_t n)
-{
-    blake3_add(&h->blake3, p, n);
-    md5_add(&h->md5, p, n);
-    sha1_add(&h->sha1, p, n);
-}
-
-static void hashes_end(struct hashes *h, struct delivery_digests *out)
-{
-    uint8_t digest[BLAKE3_LEN];
-
-    memset(out, 0, sizeof *out);
-    blake3_end(&h->blake3, digest);
-    hex_encode(out->blake3, digest, BLAKE3_LEN);
-    md5_end(&h->md5, digest);
-    hex_encode(out->md5, digest, MD5_LEN);
-    sha1_end(&h->sha1, digest);
-    hex_encode(out->sha1, digest, SHA1_LEN);
-}
-
-static void digests_of(struct slice text, struct delivery_digests *out)
-{
-    struct hashes h;
-
-    hashes_start(&h);
-    hashes_add(&h, text.ptr, text.len);
-    hashes_end(&h, out);
-}
-
-/* ---- one read of the payload ---- */
-
-static int hash_pieces(struct package_job *job, int fd, const char *path,
+static int hash_pieces(struct package_job *job, int fd, const char *path, uint64_t size,
                        struct delivery_digests *out, struct err *e)
 {
-    const struct delivery_artifact *a = job->artifact;
-    struct hashes h;
+    struct package_hashes h;
 
-    hashes_start(&h);
-    for (uint64_t at = 0; at < a->size_bytes;) {
-        uint64_t left = a->size_bytes - at;
+    package_hashes_start(&h);
+    for (uint64_t at = 0; at < size;) {
+        uint64_t left = size - at;
         size_t want = left < job->piece_bytes ? (size_t)left : job->piece_bytes;
         int64_t n;
-        if (job->stopping(job->ctx)) {
+        if (atomic_load(job->stop)) {
             return PACKAGE_STOPPED;
         }
         n = os_pread_full(fd, job->piece, want, at);
@@ -113,29 +78,30 @@ static int hash_pieces(struct package_job *job, int fd, const char *path,
             return err_os(e, (int)n, "read", path);
         }
         if ((size_t)n < want) {
-            return differs(job, "the file became shorter", e);
+            return differs("the file became shorter", e);
         }
-        hashes_add(&h, job->piece, want);
+        package_hashes_add(&h, job->piece, want);
         (void)os_drop_range(fd, at, want);
         at += want;
         job->progress(job->ctx, at);
     }
-    hashes_end(&h, out);
-    return strcmp(out->blake3, a->checksum) == 0 ? 0 : differs(job, "BLAKE3 is another one", e);
+    package_hashes_end(&h, out);
+    return 0;
 }
 
-static int hash_payload(struct package_job *job, const char *source, struct delivery_digests *out,
-                        struct err *e)
+/* Its digests, the BLAKE3 among them as it must be. ERR_NOT_FOUND, ERR_CHECKSUM_MISMATCH: it is not
+ * there, or not what it must be. */
+static int hash_payload(struct package_job *job, const char *source, uint64_t size,
+                        const char *blake3, struct delivery_digests *out, struct err *e)
 {
-    char path[PATH_BYTES];
+    char path[PACKAGE_PATH_BYTES];
     struct os_stat st;
     int fd;
     int r;
 
-    path_of(path, job->data, source);
-    fd = os_open(path, OPEN_SOURCE, 0);
+    package_path(path, job->data, source);
+    fd = os_open(path, PACKAGE_OPEN_SOURCE, 0);
     if (fd == -ENOENT) {
-        job->way_out = WAY_OUT;
         return err_set(e, ERR_NOT_FOUND, "the local file is missing: %s", path);
     }
     if (fd < 0) {
@@ -144,140 +110,19 @@ static int hash_payload(struct package_job *job, const char *source, struct deli
     r = os_fstat(fd, &st);
     if (r < 0) {
         r = err_os(e, r, "stat", path);
-    } else if (st.size != job->artifact->size_bytes) {
-        r = differs(job, "the file has another size", e);
+    } else if (st.size != size) {
+        r = differs("the file has another size", e);
     } else {
-        r = hash_pieces(job, fd, path, out, e);
+        r = hash_pieces(job, fd, path, size, out, e);
     }
     (void)os_close(fd);
-    return r;
-}
-
-/* ---- sidecars ---- */
-
-/* The whole sidecar; the caller frees *out. One that is too long comes one byte too long. */
-static int read_sidecar(const struct package_job *job, const char *name, struct buf *out,
-                        struct err *e)
-{
-    char path[PATH_BYTES];
-    int64_t n;
-    int fd;
-
-    buf_init(out, DELIVERY_TEXT_MAX + 1);
-    path_of(path, job->data, name);
-    if (!buf_reserve(out, DELIVERY_TEXT_MAX + 1)) {
-        return err_set(e, ERR_NO_MEMORY, "no memory to read %s", path);
-    }
-    fd = os_open(path, OPEN_SOURCE, 0);
-    if (fd == -ENOENT) {
-        return err_set(e, ERR_NOT_FOUND, "%s is not there", path);
-    }
-    if (fd < 0) {
-        return err_os(e, fd, "open", path);
-    }
-    n = os_pread_full(fd, out->ptr, DELIVERY_TEXT_MAX + 1, 0);
-    (void)os_close(fd);
-    if (n < 0) {
-        return err_os(e, (int)n, "read", path);
-    }
-    out->len = (size_t)n;
-    return 0;
-}
-
-static void sidecar_name(char out[DELIVERY_SOURCE_MAX], const char *prefix, const char *package_id,
-                         const char *tail)
-{
-    int n =
-        snprintf(out, DELIVERY_SOURCE_MAX, DELIVERY_PACKAGES "/%s%s%s", prefix, package_id, tail);
-
-    ensure(n > 0);
-    ensure(n < DELIVERY_SOURCE_MAX);
-}
-
-/* The temporary file, whole and synced. */
-static int write_temp(const char *data, const char *package_id, const char *tail, struct slice text,
-                      struct err *e)
-{
-    char name[DELIVERY_SOURCE_MAX], path[PATH_BYTES];
-    int fd;
-    int r;
-
-    sidecar_name(name, PACKAGE_TEMP, package_id, tail);
-    path_of(path, data, name);
-    fd = os_open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0640);
-    if (fd < 0) {
-        return err_os(e, fd, "create", path);
-    }
-    r = os_pwrite_all(fd, text.ptr, text.len, 0, NULL);
-    if (r < 0) {
-        r = err_os(e, r, "write", path);
-    } else {
-        r = os_fsync(fd);
-        r = r < 0 ? err_os(e, r, "sync", path) : 0;
-    }
-    (void)os_close(fd);
-    return r;
-}
-
-static int rename_temp(const char *data, const char *package_id, const char *tail, struct err *e)
-{
-    char name[DELIVERY_SOURCE_MAX], from[PATH_BYTES], to[PATH_BYTES];
-    int r;
-
-    sidecar_name(name, PACKAGE_TEMP, package_id, tail);
-    path_of(from, data, name);
-    sidecar_name(name, "", package_id, tail);
-    path_of(to, data, name);
-    r = os_rename(from, to);
-    return r < 0 ? err_os(e, r, "rename to", to) : 0;
-}
-
-static int sync_packages(const char *data, struct err *e)
-{
-    char path[PATH_BYTES];
-    int r;
-
-    path_of(path, data, DELIVERY_PACKAGES);
-    r = os_sync_dir(path);
-    return r < 0 ? err_os(e, r, "sync", path) : 0;
-}
-
-static void remove_temps(const char *data, const char *package_id)
-{
-    static const char *const tails[] = {DELIVERY_MANIFEST_TAIL, DELIVERY_PLAN_TAIL};
-    char name[DELIVERY_SOURCE_MAX], path[PATH_BYTES];
-
-    for (size_t i = 0; i < sizeof tails / sizeof *tails; i++) {
-        sidecar_name(name, PACKAGE_TEMP, package_id, tails[i]);
-        path_of(path, data, name);
-        (void)os_unlink(path); /* usually there is none */
-    }
-}
-
-static int put_sidecars(const char *data, const char *id, struct slice manifest, struct slice plan,
-                        struct err *e)
-{
-    int r = write_temp(data, id, DELIVERY_MANIFEST_TAIL, manifest, e);
-
-    if (r == 0) {
-        r = write_temp(data, id, DELIVERY_PLAN_TAIL, plan, e);
-    }
-    if (r == 0) {
-        r = rename_temp(data, id, DELIVERY_MANIFEST_TAIL, e);
-    }
-    if (r == 0) {
-        r = rename_temp(data, id, DELIVERY_PLAN_TAIL, e);
-    }
-    if (r == 0) {
-        r = sync_packages(data, e);
-    }
-    if (r < 0) {
-        remove_temps(data, id);
+    if (r == 0 && strcmp(out->blake3, blake3) != 0) {
+        r = differs("BLAKE3 is another one", e);
     }
     return r;
 }
 
-/* ---- the build ---- */
+/* ---- where it goes ---- */
 
 /* By the project's settings as they are now. */
 static int new_place(struct package_job *job, struct delivery_plan *p, struct err *e)
@@ -286,7 +131,8 @@ static int new_place(struct package_job *job, struct delivery_plan *p, struct er
     int r = job->place(job->ctx, &to, e);
 
     if (r == 0) {
-        r = delivery_plan_begin(p, job->artifact, &to, e);
+        r = merged(job) ? delivery_plan_begin_merged(p, job->members, &to, e)
+                        : delivery_plan_begin(p, job->artifact, &to, e);
     }
     if (r == ERR_INVALID_PROJECT) {
         job->way_out = WAY_OUT_SET;
@@ -294,21 +140,27 @@ static int new_place(struct package_job *job, struct delivery_plan *p, struct er
     return r;
 }
 
-/* A plan that is there already. ERR_NOT_FOUND: there is none that can be believed. */
-static int old_place(struct package_job *job, struct delivery_plan *p, struct err *e)
+static bool fits(const struct package_job *job, const struct delivery_plan *p)
 {
-    char id[DELIVERY_PACKAGE_LEN + 1], name[DELIVERY_SOURCE_MAX];
+    return merged(job) ? delivery_plan_fits_merged(p, job->members)
+                       : delivery_plan_fits(p, job->artifact);
+}
+
+/* A plan that is there already. ERR_NOT_FOUND: there is none that can be believed. */
+static int old_place(struct package_job *job, const char *package_id, struct delivery_plan *p,
+                     struct err *e)
+{
+    char name[DELIVERY_SOURCE_MAX];
     struct buf text;
     int r;
 
-    delivery_package_id(job->artifact, id);
-    sidecar_name(name, "", id, DELIVERY_PLAN_TAIL);
-    r = read_sidecar(job, name, &text, e);
+    package_name(name, "", package_id, DELIVERY_PLAN_TAIL);
+    r = package_read(job->data, name, DELIVERY_TEXT_MAX, &text, e);
     if (r == 0) {
         r = delivery_plan_parse(buf_slice(&text), p, e);
-        if (r == ERR_CORRUPT || (r == 0 && !delivery_plan_fits(p, job->artifact))) {
+        if (r == ERR_CORRUPT || (r == 0 && !fits(job, p))) {
             log_line(LOG_ERROR, "deliver", "%.*s: its plan is damaged: it is made anew", SHORT_ID,
-                     job->artifact->object_id);
+                     merged(job) ? package_id : job->artifact->object_id);
             r = ERR_NOT_FOUND;
         }
     }
@@ -323,11 +175,11 @@ static int old_manifest(const struct package_job *job, const struct delivery_pla
     const struct delivery_plan_file *f = &p->file[1];
     struct delivery_digests digests;
     struct buf text;
-    int r = read_sidecar(job, f->source, &text, e);
+    int r = package_read(job->data, f->source, manifest_max(job), &text, e);
 
     *whole = false;
     if (r == 0) {
-        digests_of(buf_slice(&text), &digests);
+        package_digests_of(buf_slice(&text), &digests);
         *whole = text.len == f->size && strcmp(digests.blake3, f->digests.blake3) == 0 &&
                  strcmp(digests.md5, f->digests.md5) == 0;
     }
@@ -335,74 +187,194 @@ static int old_manifest(const struct package_job *job, const struct delivery_pla
     return r == ERR_NOT_FOUND ? 0 : r;
 }
 
-static int make(struct package_job *job, struct delivery_plan *p, struct err *e)
+/* The same of a payload of its own. */
+static int old_payload(struct package_job *job, const struct delivery_plan *p, bool *whole,
+                       struct err *e)
 {
-    struct buf manifest = {0}, plan = {0};
-    int r = hash_payload(job, p->file[0].source, &p->file[0].digests, e);
+    const struct delivery_plan_file *f = &p->file[0];
+    struct delivery_digests digests;
+    int r = hash_payload(job, f->source, f->size, f->digests.blake3, &digests, e);
 
-    if (r != 0) {
-        return r;
+    *whole = r == 0 && strcmp(digests.md5, f->digests.md5) == 0;
+    return r == ERR_NOT_FOUND || r == ERR_CHECKSUM_MISMATCH ? 0 : r;
+}
+
+/* ---- the build ---- */
+
+static int put_files(const struct package_job *job, const char *id, struct slice manifest,
+                     struct slice plan, struct err *e)
+{
+    const char *data = job->data;
+    int r = package_write_temp(data, id, DELIVERY_MANIFEST_TAIL, manifest, e);
+
+    if (r == 0) {
+        r = package_write_temp(data, id, DELIVERY_PLAN_TAIL, plan, e);
     }
-    p->file[0].size = job->artifact->size_bytes;
-    delivery_manifest_put(&manifest, job->artifact, &p->file[0].digests);
-    p->file[1].size = manifest.len;
-    digests_of(buf_slice(&manifest), &p->file[1].digests);
+    if (r == 0 && merged(job)) {
+        r = package_rename_temp(data, id, DELIVERY_PAYLOAD_TAIL, e);
+    }
+    if (r == 0) {
+        r = package_rename_temp(data, id, DELIVERY_MANIFEST_TAIL, e);
+    }
+    if (r == 0) {
+        r = package_rename_temp(data, id, DELIVERY_PLAN_TAIL, e);
+    }
+    if (r == 0) {
+        r = package_sync_folder(data, e);
+    }
+    return r;
+}
+
+/* The payload is there; *manifest and the plan's first file say what it is. */
+static int finish(struct package_job *job, struct delivery_plan *p, struct buf *manifest,
+                  struct err *e)
+{
+    struct buf plan = {0};
+    int r;
+
+    p->file[1].size = manifest->len;
+    package_digests_of(buf_slice(manifest), &p->file[1].digests);
     delivery_plan_put(&plan, p);
-    if (manifest.failed || plan.failed) {
+    if (manifest->failed || plan.failed) {
         r = err_set(e, ERR_NO_MEMORY, "no memory for manifest and plan");
     } else {
-        ensure(manifest.len <= DELIVERY_TEXT_MAX);
+        ensure(manifest->len <= manifest_max(job));
         ensure(plan.len <= DELIVERY_TEXT_MAX);
-        r = put_sidecars(job->data, p->package_id, buf_slice(&manifest), buf_slice(&plan), e);
+        r = put_files(job, p->package_id, buf_slice(manifest), buf_slice(&plan), e);
+    }
+    buf_free(&plan);
+    return r;
+}
+
+static int make(struct package_job *job, struct delivery_plan *p, struct err *e)
+{
+    const struct delivery_artifact *a = job->artifact;
+    struct buf manifest = {0};
+    int r =
+        hash_payload(job, p->file[0].source, a->size_bytes, a->checksum, &p->file[0].digests, e);
+
+    if (r == ERR_NOT_FOUND || r == ERR_CHECKSUM_MISMATCH) {
+        job->way_out = PACKAGE_WAY_OUT;
+    }
+    if (r == 0) {
+        p->file[0].size = a->size_bytes;
+        delivery_manifest_put(&manifest, a, &p->file[0].digests);
+        r = finish(job, p, &manifest, e);
     }
     buf_free(&manifest);
-    buf_free(&plan);
+    return r;
+}
+
+static int make_merged(struct package_job *job, struct delivery_plan *p, struct err *e)
+{
+    struct delivery_member_facts *facts = calloc(job->members->count, sizeof *facts);
+    char sha256[SHA256_HEX_LEN + 1];
+    struct buf manifest = {0};
+    int r;
+
+    if (facts == NULL) {
+        return err_set(e, ERR_NO_MEMORY, "no memory for a package's members");
+    }
+    r = package_merge(job, p->package_id, facts, &p->file[0].digests, sha256, e);
+    if (r == 0) {
+        p->file[0].size = delivery_members_bytes(job->members);
+        delivery_manifest_put_merged(&manifest, job->members, facts, &p->file[0].digests, sha256);
+        r = finish(job, p, &manifest, e);
+    }
+    buf_free(&manifest);
+    free(facts);
     return r;
 }
 
 int package_build(struct package_job *job, struct delivery_plan *out, struct err *e)
 {
+    char id[DELIVERY_PACKAGE_LEN + 1];
     bool adopted = false;
     int r;
 
     job->way_out = NULL;
-    r = old_place(job, out, e);
+    if (merged(job)) {
+        delivery_merged_id(job->members->item, job->members->count, id);
+    } else {
+        delivery_package_id(job->artifact, id);
+    }
+    r = old_place(job, id, out, e);
     if (r == 0) {
         r = old_manifest(job, out, &adopted, e);
+        if (r == 0 && adopted && merged(job)) {
+            r = old_payload(job, out, &adopted, e);
+        }
     } else if (r == ERR_NOT_FOUND) {
         r = new_place(job, out, e);
     }
+    if (r == 0 && adopted) {
+        return package_sync_folder(job->data, e);
+    }
     if (r == 0) {
-        r = adopted ? sync_packages(job->data, e) : make(job, out, e);
+        r = merged(job) ? make_merged(job, out, e) : make(job, out, e);
+        if (r != 0) {
+            package_remove_temps(job, id);
+        }
     }
     return r;
 }
 
 /* ---- start ---- */
 
+struct clean {
+    const char *data;
+    const atomic_bool *stop;
+};
+
+static bool starts_with(const char *name, const char *head)
+{
+    return strncmp(name, head, strlen(head)) == 0;
+}
+
+/* PACKAGE.warc.zst whose plan is not there: of a build that had not ended. */
+static bool without_plan(const struct clean *c, const char *name, char id[DELIVERY_PACKAGE_LEN + 1])
+{
+    char plan[DELIVERY_SOURCE_MAX], path[PACKAGE_PATH_BYTES];
+    struct os_stat st;
+
+    if (strlen(name) != DELIVERY_PACKAGE_LEN + sizeof DELIVERY_PAYLOAD_TAIL - 1 ||
+        strcmp(name + DELIVERY_PACKAGE_LEN, DELIVERY_PAYLOAD_TAIL) != 0 ||
+        strspn(name, "0123456789abcdef") < DELIVERY_PACKAGE_LEN) {
+        return false;
+    }
+    memcpy(id, name, DELIVERY_PACKAGE_LEN);
+    id[DELIVERY_PACKAGE_LEN] = '\0';
+    package_name(plan, "", id, DELIVERY_PLAN_TAIL);
+    package_path(path, c->data, plan);
+    return os_stat(path, &st) == -ENOENT;
+}
+
 static int clean_one(void *ctx, const char *name)
 {
-    const char *data = ctx;
-    char below[DELIVERY_SOURCE_MAX], path[PATH_BYTES];
+    const struct clean *c = ctx;
+    char below[DELIVERY_SOURCE_MAX], id[DELIVERY_PACKAGE_LEN + 1];
 
-    /* The longest name of ours is far shorter than below. */
-    if (strncmp(name, PACKAGE_TEMP, sizeof PACKAGE_TEMP - 1) == 0 &&
+    /* The longest name of ours is far shorter than below. What fails is tried at the next start. */
+    if ((starts_with(name, PACKAGE_TEMP) || starts_with(name, PACKAGE_PURGED)) &&
         strlen(name) < DELIVERY_SOURCE_MAX / 2 + 32) {
-        sidecar_name(below, "", name, "");
-        path_of(path, data, below);
-        (void)os_unlink(path); /* it is written anew where it is needed */
+        package_name(below, "", name, "");
+        package_remove(c->data, below, c->stop);
+    } else if (without_plan(c, name, id)) {
+        package_name(below, "", id, DELIVERY_MANIFEST_TAIL);
+        package_remove(c->data, below, c->stop);
+        package_name(below, "", id, DELIVERY_PAYLOAD_TAIL);
+        package_remove(c->data, below, c->stop);
     }
     return 0;
 }
 
-int package_build_clean(const char *data, struct err *e)
+int package_build_clean(const char *data, const atomic_bool *stop, struct err *e)
 {
-    char path[PATH_BYTES], folder[PATH_BYTES];
+    struct clean c = {.data = data, .stop = stop};
+    char path[PACKAGE_PATH_BYTES];
     int r;
 
-    path_of(path, data, DELIVERY_PACKAGES);
-    path_of(folder, data, "");
-    folder[strlen(folder) - 1] = '\0';
-    r = os_list(path, clean_one, folder);
+    package_path(path, data, DELIVERY_PACKAGES);
+    r = os_list(path, clean_one, &c);
     return r < 0 ? err_os(e, r, "list", path) : 0;
 }

@@ -2,7 +2,7 @@
  * (spec/artifacts.md, decisions: stepwise purge; section 7.2).
  *
  *   uploads/ID, ID.info, ID.state, ID.gone      go
- *   packages/PACKAGE.plan.json, .manifest.jsonl  go
+ *   packages/PACKAGE.plan.json, .manifest.jsonl  go; of a merged package .warc.zst before them
  *   receipts/ID.json, proofs/PACKAGE.json        stay
  *
  * Large files are moved to uploads/.purge/ first and freed in steps of 8 MiB with pauses: what is
