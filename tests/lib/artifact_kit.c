@@ -26,6 +26,11 @@ bool akit_lie(struct akit *k, const char *what, const struct akit_life *l, const
 
 void akit_content(const struct akit_life *l, unsigned char *out)
 {
+    if (l->warc) {
+        memset(out, 0, (size_t)l->info.size);
+        (void)akit_warc(l, out, AKIT_SIZE_MAX);
+        return;
+    }
     for (uint64_t i = 0; i < l->info.size; i += 8) {
         uint64_t word = kit_mix(l->content + i) | 1; /* never zeros: a hole is noticed */
         memcpy(out + i, &word, l->info.size - i < 8 ? (size_t)(l->info.size - i) : 8);
@@ -73,12 +78,23 @@ void akit_ask(struct akit *k)
 
 /* ---- requests ---- */
 
-static struct akit_life *declare(struct akit *k, unsigned i, uint64_t size, bool lies)
+static void declare_digest(struct akit_life *l)
 {
-    struct akit_life *l = &k->lives[i];
     unsigned char bytes[AKIT_SIZE_MAX + 8];
     uint8_t digest[BLAKE3_LEN];
     struct blake3 h;
+    akit_content(l, bytes);
+    blake3_start(&h);
+    blake3_add(&h, bytes, (size_t)l->info.size);
+    blake3_end(&h, digest);
+    digest[0] = (uint8_t)(digest[0] ^ (l->lies ? 1 : 0));
+    hex_encode(l->digest, digest, sizeof digest);
+    memcpy(l->info.checksum, l->digest, sizeof l->digest);
+}
+
+static struct akit_life *declare(struct akit *k, unsigned i, uint64_t size, bool lies)
+{
+    struct akit_life *l = &k->lives[i];
     ensure(size > 0 && size <= AKIT_SIZE_MAX);
     memset(l, 0, sizeof *l);
     l->used = true;
@@ -88,13 +104,19 @@ static struct akit_life *declare(struct akit *k, unsigned i, uint64_t size, bool
     (void)snprintf(l->info.project, sizeof l->info.project, "demo-%u", i);
     (void)snprintf(l->info.filename, sizeof l->info.filename, "a \"file\" %u \xc3\xa4", i);
     (void)snprintf(l->info.metadata, sizeof l->info.metadata, "project ZGVtbw==");
-    akit_content(l, bytes);
-    blake3_start(&h);
-    blake3_add(&h, bytes, (size_t)size);
-    blake3_end(&h, digest);
-    digest[0] = (uint8_t)(digest[0] ^ (lies ? 1 : 0));
-    hex_encode(l->digest, digest, sizeof digest);
-    memcpy(l->info.checksum, l->digest, sizeof l->digest);
+    declare_digest(l);
+    return l;
+}
+
+/* Of one project, so that they may be in one package. */
+static struct akit_life *declare_warc(struct akit *k, unsigned i)
+{
+    struct akit_life *l = declare(k, i, 1, false);
+    unsigned char bytes[AKIT_SIZE_MAX + 8];
+    l->warc = true;
+    l->info.size = akit_warc(l, bytes, AKIT_SIZE_MAX);
+    (void)snprintf(l->info.project, sizeof l->info.project, "demo");
+    declare_digest(l);
     return l;
 }
 
@@ -477,6 +499,39 @@ static void run_purged(struct akit *k)
     }
 }
 
+/* Two in one package, and a third that is in none. */
+static struct akit_life *merge(struct akit *k)
+{
+    struct akit_life *l = declare_warc(k, 0);
+    l->mate = true;
+    create_with_bytes(k, l, l->info.size);
+    l = declare_warc(k, 1);
+    l->packaged = true;
+    create_with_bytes(k, l, l->info.size);
+    return l;
+}
+
+static void run_merged(struct akit *k)
+{
+    struct akit_life *l = merge(k);
+    for (int i = 0; i < 2; i++) {
+        if (akit_package_folders(k)) {
+            akit_deliver(k, l);
+        }
+        restart(k);
+    }
+}
+
+static void run_merged_purged(struct akit *k)
+{
+    struct akit_life *l = merge(k);
+    l->purges = true;
+    create_with(k, 2, 700, false, 700);
+    if (akit_package_folders(k)) {
+        akit_deliver(k, l);
+    }
+}
+
 const struct akit_scenario akit_scenarios[AKIT_SCENARIOS] = {
     {"whole", run_whole},
     {"whole-wrong", run_whole_wrong},
@@ -496,6 +551,8 @@ const struct akit_scenario akit_scenarios[AKIT_SCENARIOS] = {
     {"undeclared", run_undeclared},
     {"packaged", run_packaged},
     {"purged", run_purged},
+    {"merged", run_merged},
+    {"merged-purged", run_merged_purged},
 };
 
 struct model *akit_disk(uint64_t seed, enum model_order order)

@@ -21,7 +21,7 @@
 #define AKIT_AT_ONCE   2000
 #define AKIT_WHY       400
 #define AKIT_ISSUER    "http://files.example/<a>&b"
-#define AKIT_SCENARIOS 18
+#define AKIT_SCENARIOS 20
 
 /* One upload and what was told about it. */
 struct akit_life {
@@ -39,6 +39,8 @@ struct akit_life {
     char receipt[RECEIPT_BYTES_MAX]; /* "": none was told */
     bool packaged;                   /* a deliverer builds its package */
     bool purges;                     /* and takes its local bytes away */
+    bool warc;                       /* its bytes are WARC-Zstd */
+    bool mate;                       /* it is in the package of the next one */
     char package_id[65];
     char plan[BLAKE3_HEX_LEN + 1]; /* digest of the plan that was sealed; "": it was not told */
     bool told_proven, told_purged;

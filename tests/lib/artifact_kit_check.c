@@ -254,6 +254,7 @@ bool akit_finish(struct akit *k)
         }
         akit_deliver(k, l);
         if (l->packaged && l->receipt[0] != '\0' &&
+            (i == 0 || !l[-1].mate || l[-1].receipt[0] != '\0') &&
             (l->purges ? !l->told_purged : l->plan[0] == '\0')) {
             return akit_lie(k, "it cannot be delivered", l, "");
         }

@@ -13,6 +13,8 @@ void akit_tell_receipt(struct akit *k, struct akit_life *l, const struct receipt
 void akit_go_on(struct akit *k, struct akit_life *l, struct upload *u, uint64_t upto);
 
 /* artifact_kit_package.c */
+/* One WARC record in Zstandard frames, by the life's seed; how long that is. */
+size_t akit_warc(const struct akit_life *l, unsigned char *out, size_t room);
 /* Makes the folders of the deliverer, and removes temporary names. */
 bool akit_package_folders(struct akit *k);
 /* What the deliverer does with an accepted upload, if the scenario has one. */

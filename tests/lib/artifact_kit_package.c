@@ -9,14 +9,46 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <zstd.h>
+
 #include "base/ensure.h"
 #include "os/os.h"
 #include "store/artifact/package_build.h"
 #include "store/artifact/purge.h"
 #include "tests/lib/artifact_kit_internal.h"
+#include "tests/lib/journal_kit.h"
 
 #define PIECE    1024
 #define TEXT_MAX 8192
+
+/* ---- bytes that may be joined ---- */
+
+static size_t frame(ZSTD_CCtx *z, unsigned char *out, size_t room, const char *text, size_t n)
+{
+    size_t r = ZSTD_compress2(z, out, room, text, n);
+    ensure(!ZSTD_isError(r));
+    return r;
+}
+
+size_t akit_warc(const struct akit_life *l, unsigned char *out, size_t room)
+{
+    char text[1024];
+    size_t head, n;
+    ZSTD_CCtx *z = ZSTD_createCCtx();
+    ensure(z != NULL);
+    ensure(!ZSTD_isError(ZSTD_CCtx_setParameter(z, ZSTD_c_checksumFlag, 1)));
+    int len = snprintf(text, sizeof text, "WARC/1.1\r\nContent-Length: %u\r\n\r\n", 800u);
+    head = (size_t)len;
+    for (n = head; n < head + 800; n += 16) {
+        (void)snprintf(text + n, 17, "%016llx", (unsigned long long)kit_mix(l->content + n));
+    }
+    memcpy(text + n, "\r\n\r\n", 4);
+    n += 4;
+    size_t first = frame(z, out, room, text, head);
+    first += frame(z, out + first, room - first, text + head, n - head);
+    (void)ZSTD_freeCCtx(z);
+    return first;
+}
 
 /* ---- the deliverer ---- */
 
@@ -81,6 +113,15 @@ static bool artifact_of(struct akit *k, const struct akit_life *l, struct delive
     return true;
 }
 
+/* The first member of the package that l ends. */
+static struct akit_life *first_of(struct akit *k, struct akit_life *l)
+{
+    while (l > k->lives && l[-1].mate) {
+        l--;
+    }
+    return l;
+}
+
 bool akit_package_folders(struct akit *k)
 {
     const atomic_bool never = false;
@@ -106,13 +147,16 @@ bool akit_package_folders(struct akit *k)
 }
 
 /* Built, or found built; then, when its time has come, proven and purged. */
-static void deliver(struct akit *k, struct akit_life *l, struct delivery_artifact *a,
+static void deliver(struct akit *k, struct akit_life *l, struct delivery_members *m,
                     struct proof *proof)
 {
+    struct delivery_artifact *a = m->item;
+    const struct delivery_members none = {0};
     unsigned char piece[PIECE];
     const atomic_bool stop = false;
     struct package_job job = {.data = AKIT_DIR,
                               .artifact = a,
+                              .members = m->count > 1 ? m : &none,
                               .piece = piece,
                               .piece_bytes = sizeof piece,
                               .place = place,
@@ -129,10 +173,13 @@ static void deliver(struct akit *k, struct akit_life *l, struct delivery_artifac
         memcpy(l->package_id, proof->plan.package_id, sizeof l->package_id);
     }
     if (r == 0 && l->purges) {
+        proof_free(proof);
         proof->artifact = *a;
+        proof->members = m->count > 1 ? *m : none;
         r = proof_write(AKIT_DIR, proof, &e);
         l->told_proven = l->told_proven || r == 0;
     }
+    proof->members = none; /* they are the caller's */
     if (r == 0 && l->purges) {
         r = purge_package(AKIT_DIR, &proof->plan, &stop, NULL, &e);
         l->told_purged = l->told_purged || r == 0;
@@ -144,17 +191,24 @@ static void deliver(struct akit *k, struct akit_life *l, struct delivery_artifac
 
 void akit_deliver(struct akit *k, struct akit_life *l)
 {
-    struct delivery_artifact a;
+    struct delivery_artifact a[2];
+    struct delivery_members m = {.item = a};
     struct proof *proof;
 
-    if (!l->packaged || !artifact_of(k, l, &a) || l->told_purged) {
+    if (!l->packaged || l->told_purged) {
         return;
+    }
+    for (const struct akit_life *x = first_of(k, l); x <= l; x++) {
+        if (!artifact_of(k, x, &a[m.count])) {
+            return;
+        }
+        m.count++;
     }
     proof = calloc(1, sizeof *proof);
     ensure(proof != NULL);
-    proof->sent_at = a.accepted_at + 1;
-    proof->verified_at = a.accepted_at + 2;
-    deliver(k, l, &a, proof);
+    proof->sent_at = a->accepted_at + 1;
+    proof->verified_at = a->accepted_at + 2;
+    deliver(k, l, &m, proof);
     free(proof);
 }
 
@@ -172,14 +226,23 @@ static int64_t get(const struct model *m, const char *folder, const char *name, 
     return n < 0 ? -1 : n;
 }
 
-static void package_id_of(struct akit_life *l)
+static void package_id_of(struct akit *k, struct akit_life *l)
 {
-    struct delivery_artifact a = {.size_bytes = l->info.size};
+    struct delivery_artifact a[2];
+    unsigned n = 0;
 
-    memcpy(a.object_id, l->info.id, sizeof a.object_id);
-    memcpy(a.project, l->info.project, sizeof a.project);
-    memcpy(a.checksum, l->digest, sizeof a.checksum);
-    delivery_package_id(&a, l->package_id);
+    memset(a, 0, sizeof a);
+    for (const struct akit_life *x = first_of(k, l); x <= l; x++, n++) {
+        a[n].size_bytes = x->info.size;
+        memcpy(a[n].object_id, x->info.id, sizeof a->object_id);
+        memcpy(a[n].project, x->info.project, sizeof a->project);
+        memcpy(a[n].checksum, x->digest, sizeof a->checksum);
+    }
+    if (n > 1) {
+        delivery_merged_id(a, n, l->package_id);
+    } else {
+        delivery_package_id(a, l->package_id);
+    }
 }
 
 static bool manifest_fits(const char *text, int64_t n, const struct delivery_plan_file *f)
@@ -198,11 +261,12 @@ static bool manifest_fits(const char *text, int64_t n, const struct delivery_pla
 static bool check_sidecars(const struct model *m, struct akit *k, struct akit_life *l, bool proven,
                            struct delivery_plan *p)
 {
-    static const char end[] = "\"inputs\":1}\n";
+    char end[32];
     char text[TEXT_MAX], digest[BLAKE3_HEX_LEN + 1];
     struct err e = {0};
     int64_t n = get(m, DELIVERY_PACKAGES, l->package_id, DELIVERY_PLAN_TAIL, text);
     bool plan = n >= 0;
+    int end_len = snprintf(end, sizeof end, "\"inputs\":%d}\n", (int)(l - first_of(k, l)) + 1);
 
     if (plan && delivery_plan_parse(slice_of(text, (size_t)n), p, &e) != 0) {
         return akit_lie(k, "a plan is torn", l, e.text);
@@ -219,7 +283,7 @@ static bool check_sidecars(const struct model *m, struct akit *k, struct akit_li
                    ? true
                    : akit_lie(k, "the manifest of a sealed package is lost", l, "");
     }
-    if (n < (int64_t)sizeof end || memcmp(text + n - (sizeof end - 1), end, sizeof end - 1) != 0 ||
+    if (n < end_len || memcmp(text + n - end_len, end, (size_t)end_len) != 0 ||
         (plan && !manifest_fits(text, n, &p->file[1]))) {
         return akit_lie(k, "a manifest is torn", l, "");
     }
@@ -234,10 +298,13 @@ bool akit_proven(const struct model *m, struct akit *k, struct akit_life *l)
     int64_t n;
     int r;
 
+    while (l->mate) {
+        l++;
+    }
     if (!l->packaged) {
         return false;
     }
-    package_id_of(l);
+    package_id_of(k, l);
     n = get(m, PROOF_FOLDER, l->package_id, PROOF_TAIL, text);
     if (n < 0) {
         return l->told_proven && akit_lie(k, "a proof is lost", l, "");
@@ -255,6 +322,27 @@ bool akit_proven(const struct model *m, struct akit *k, struct akit_life *l)
     return true;
 }
 
+/* The payload of a merged package: nobody meets a part of it under its name. */
+static bool check_payload(const struct model *m, struct akit *k, struct akit_life *l, bool proven)
+{
+    unsigned char want[AKIT_SIZE_MAX + 8];
+    char text[TEXT_MAX];
+    size_t size = 0;
+    int64_t n = get(m, DELIVERY_PACKAGES, l->package_id, DELIVERY_PAYLOAD_TAIL, text);
+
+    if (n < 0) {
+        return l->plan[0] == '\0' || proven ||
+               akit_lie(k, "the payload of a sealed package is lost", l, "");
+    }
+    for (const struct akit_life *x = first_of(k, l); x <= l; x++) {
+        akit_content(x, want + size);
+        size += (size_t)x->info.size;
+    }
+    return !l->told_purged && (size_t)n == size && memcmp(want, text, size) == 0
+               ? true
+               : akit_lie(k, "a payload is torn, or came back", l, "");
+}
+
 bool akit_check_package(const struct model *m, struct akit *k, struct akit_life *l, bool proven)
 {
     static const char *const places[][2] = {
@@ -269,9 +357,12 @@ bool akit_check_package(const struct model *m, struct akit *k, struct akit_life 
     ensure(p != NULL);
     ok = check_sidecars(m, k, l, proven, p);
     free(p);
-    for (size_t i = 0; ok && l->told_purged && i < sizeof places / sizeof *places; i++) {
-        if (get(m, places[i][0], l->info.id, places[i][1], NULL) >= 0) {
-            ok = akit_lie(k, "what was purged is there", l, places[i][1]);
+    ok = ok && (first_of(k, l) == l || check_payload(m, k, l, proven));
+    for (struct akit_life *x = first_of(k, l); ok && l->told_purged && x <= l; x++) {
+        for (size_t i = 0; ok && i < sizeof places / sizeof *places; i++) {
+            if (get(m, places[i][0], x->info.id, places[i][1], NULL) >= 0) {
+                ok = akit_lie(k, "what was purged is there", x, places[i][1]);
+            }
         }
     }
     if (ok && l->told_purged &&
@@ -286,6 +377,8 @@ bool akit_no_package_temps(const struct model *m, const struct akit_life *l)
     static const char *const forms[][2] = {
         {DELIVERY_PACKAGES "/" PACKAGE_TEMP, DELIVERY_MANIFEST_TAIL},
         {DELIVERY_PACKAGES "/" PACKAGE_TEMP, DELIVERY_PLAN_TAIL},
+        {DELIVERY_PACKAGES "/" PACKAGE_TEMP, DELIVERY_PAYLOAD_TAIL},
+        {DELIVERY_PACKAGES "/" PACKAGE_PURGED, DELIVERY_PAYLOAD_TAIL},
         {PROOF_FOLDER "/" PROOF_TEMP, PROOF_TAIL}};
     char path[256];
 

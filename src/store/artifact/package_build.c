@@ -349,20 +349,35 @@ static bool without_plan(const struct clean *c, const char *name, char id[DELIVE
     return os_stat(path, &st) == -ENOENT;
 }
 
-static int clean_one(void *ctx, const char *name)
+/* The first pass: what has no plan loses its name, before anything is cut. */
+static int hide_one(void *ctx, const char *name)
 {
     const struct clean *c = ctx;
     char below[DELIVERY_SOURCE_MAX], id[DELIVERY_PACKAGE_LEN + 1];
+    char from[PACKAGE_PATH_BYTES], to[PACKAGE_PATH_BYTES];
 
-    /* The longest name of ours is far shorter than below. What fails is tried at the next start. */
+    if (without_plan(c, name, id)) {
+        package_name(below, "", id, DELIVERY_MANIFEST_TAIL);
+        package_path(from, c->data, below);
+        (void)os_unlink(from);
+        package_name(below, "", id, DELIVERY_PAYLOAD_TAIL);
+        package_path(from, c->data, below);
+        package_name(below, PACKAGE_PURGED, id, DELIVERY_PAYLOAD_TAIL);
+        package_path(to, c->data, below);
+        (void)os_rename(from, to); /* what fails is tried at the next start; here and below */
+    }
+    return 0;
+}
+
+static int clean_one(void *ctx, const char *name)
+{
+    const struct clean *c = ctx;
+    char below[DELIVERY_SOURCE_MAX];
+
+    /* The longest name of ours is far shorter than below. */
     if ((starts_with(name, PACKAGE_TEMP) || starts_with(name, PACKAGE_PURGED)) &&
         strlen(name) < DELIVERY_SOURCE_MAX / 2 + 32) {
         package_name(below, "", name, "");
-        package_remove(c->data, below, c->stop);
-    } else if (without_plan(c, name, id)) {
-        package_name(below, "", id, DELIVERY_MANIFEST_TAIL);
-        package_remove(c->data, below, c->stop);
-        package_name(below, "", id, DELIVERY_PAYLOAD_TAIL);
         package_remove(c->data, below, c->stop);
     }
     return 0;
@@ -375,6 +390,12 @@ int package_build_clean(const char *data, const atomic_bool *stop, struct err *e
     int r;
 
     package_path(path, data, DELIVERY_PACKAGES);
-    r = os_list(path, clean_one, &c);
-    return r < 0 ? err_os(e, r, "list", path) : 0;
+    r = os_list(path, hide_one, &c);
+    if (r == 0) {
+        r = os_sync_dir(path);
+    }
+    if (r == 0) {
+        r = os_list(path, clean_one, &c);
+    }
+    return r < 0 ? err_os(e, r, "clear", path) : 0;
 }
