@@ -123,6 +123,7 @@ static int isolate(struct deliver_slot *s, struct err *e)
     }
     r = delivery_index_isolate(s->d->index, s->work.package_id, &s->work.members, bad, b->bad_count,
                                deliver_now_ms(), e);
+    s->d->choose_now = true; /* the good ones wait */
     free(bad);
     return r;
 }

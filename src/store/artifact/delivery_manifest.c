@@ -30,10 +30,11 @@
 
 /* ---- members ---- */
 
-int delivery_members_make(struct delivery_members *m, struct err *e)
+int delivery_members_make(struct delivery_members *m, unsigned room, struct err *e)
 {
+    ensure(room > 0 && room <= DELIVERY_MEMBERS_MAX);
     m->count = 0;
-    m->item = calloc(DELIVERY_MEMBERS_MAX, sizeof *m->item);
+    m->item = calloc(room, sizeof *m->item);
     return m->item != NULL ? 0 : err_set(e, ERR_NO_MEMORY, "no memory for a package's members");
 }
 
@@ -218,7 +219,7 @@ int delivery_manifest_parse(struct slice text, const struct delivery_plan *p,
     int r;
 
     *out = (struct delivery_members){0};
-    r = ok ? delivery_members_make(out, e) : 0;
+    r = ok ? delivery_members_make(out, p->members, e) : 0;
     if (r < 0) {
         return r;
     }

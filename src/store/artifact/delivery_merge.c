@@ -136,7 +136,7 @@ static int make_one(struct delivery_index *ix, const char *project, uint64_t tar
     struct delivery_members m;
     uint64_t bytes = 0;
     unsigned count = 0;
-    int r = delivery_members_make(&m, e);
+    int r = delivery_members_make(&m, DELIVERY_MEMBERS_MAX, e);
 
     if (r == 0) {
         r = index_take_members(ix, INDEX_WAITING, project, &m, e);
@@ -192,7 +192,7 @@ static int choose_identity(struct delivery_index *ix, const char *project, int64
                            unsigned *made, int64_t *due_ms, struct err *e)
 {
     struct delivery_members m;
-    int r = delivery_members_make(&m, e);
+    int r = delivery_members_make(&m, DELIVERY_MEMBERS_MAX, e);
 
     if (r == 0) {
         r = index_take_members(ix, INDEX_WAITING, project, &m, e);

@@ -379,7 +379,7 @@ static int give(const struct search *s, const char *project, const struct head *
         r = load_plan(ix, h->package_id, &out->plan, s->e);
     }
     if (r == 0 && all && merged) {
-        r = delivery_members_make(&out->members, s->e);
+        r = delivery_members_make(&out->members, DELIVERY_MEMBERS_MAX, s->e);
     }
     if (r == 0 && all && merged) {
         r = index_take_members(ix, INDEX_MEMBERS, h->package_id, &out->members, s->e);

@@ -86,8 +86,8 @@ struct delivery_plan {
     struct delivery_plan_file file[DELIVERY_FILES_MAX]; /* the payload, its manifest */
 };
 
-/* Room for the most members; ERR_NO_MEMORY. */
-int delivery_members_make(struct delivery_members *m, struct err *e) MUST_CHECK;
+/* Room for so many, at most DELIVERY_MEMBERS_MAX; ERR_NO_MEMORY. */
+int delivery_members_make(struct delivery_members *m, unsigned room, struct err *e) MUST_CHECK;
 void delivery_members_free(struct delivery_members *m); /* none is fine; none are left */
 uint64_t delivery_members_bytes(const struct delivery_members *m);
 

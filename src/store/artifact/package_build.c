@@ -155,7 +155,7 @@ static int old_place(struct package_job *job, const char *package_id, struct del
     int r;
 
     package_name(name, "", package_id, DELIVERY_PLAN_TAIL);
-    r = package_read(job->data, name, DELIVERY_TEXT_MAX, &text, e);
+    r = package_text(job->data, name, DELIVERY_TEXT_MAX, &text, e);
     if (r == 0) {
         r = delivery_plan_parse(buf_slice(&text), p, e);
         if (r == ERR_CORRUPT || (r == 0 && !fits(job, p))) {
@@ -175,7 +175,7 @@ static int old_manifest(const struct package_job *job, const struct delivery_pla
     const struct delivery_plan_file *f = &p->file[1];
     struct delivery_digests digests;
     struct buf text;
-    int r = package_read(job->data, f->source, manifest_max(job), &text, e);
+    int r = package_text(job->data, f->source, manifest_max(job), &text, e);
 
     *whole = false;
     if (r == 0) {

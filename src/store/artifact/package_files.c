@@ -70,7 +70,7 @@ void package_name(char out[DELIVERY_SOURCE_MAX], const char *prefix, const char 
     ensure(n < DELIVERY_SOURCE_MAX);
 }
 
-int package_read(const char *data, const char *name, size_t max, struct buf *out, struct err *e)
+int package_text(const char *data, const char *name, size_t max, struct buf *out, struct err *e)
 {
     char path[PACKAGE_PATH_BYTES];
     struct os_stat st;

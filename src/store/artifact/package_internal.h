@@ -25,7 +25,7 @@ void package_name(char out[DELIVERY_SOURCE_MAX], const char *prefix, const char 
                   const char *tail);
 /* The whole file, which the caller frees; one that is longer than max comes a byte too long.
  * ERR_NOT_FOUND. */
-int package_read(const char *data, const char *name, size_t max, struct buf *out,
+int package_text(const char *data, const char *name, size_t max, struct buf *out,
                  struct err *e) MUST_CHECK;
 /* The temporary file of a tail, whole and synced. */
 int package_write_temp(const char *data, const char *package_id, const char *tail,

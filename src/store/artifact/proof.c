@@ -210,7 +210,7 @@ int proof_parse(struct slice text, struct proof *out, struct err *e)
     }
     r = take_plan(text, &out->plan, &ok, e);
     if (r == 0 && ok && out->plan.members > 0) {
-        r = delivery_members_make(&out->members, e);
+        r = delivery_members_make(&out->members, out->plan.members, e);
     }
     ok = ok && r == 0 && take_members(text, out) &&
          take_time(text, SLICE("sent_at"), &out->sent_at) &&
