@@ -182,6 +182,30 @@ static void put_delivery_files(struct buf *b, const struct delivery_view *d)
     buf_put_char(b, ']');
 }
 
+/* The package, and where in it the artifact is; or what it waits for. */
+static void put_package(struct buf *b, const struct delivery_view *d)
+{
+    json_put_name(b, "package");
+    buf_put_char(b, '{');
+    manage_put_text(b, "state", slice_cstr(d->package_state));
+    if (strcmp(d->package_state, "waiting") == 0) {
+        manage_put_time(b, "since", d->accepted_at * 1000);
+        manage_put_number(b, "artifacts", d->waiting_artifacts);
+        manage_put_number(b, "bytes", d->waiting_bytes);
+        if (d->waiting_until != 0) {
+            manage_put_number(b, "trigger_bytes", d->trigger_bytes);
+            manage_put_time(b, "until", d->waiting_until * 1000);
+        }
+    } else {
+        manage_put_text(b, "package_id", slice_cstr(d->package_id));
+        manage_put_text(b, "packager", slice_cstr(d->packager));
+        manage_put_number(b, "members", d->members);
+        manage_put_number(b, "offset", d->offset);
+        manage_put_number(b, "size", d->size_bytes);
+    }
+    buf_put_char(b, '}');
+}
+
 static void put_delivery(struct buf *b, const struct look *l)
 {
     const struct delivery_view *d = &l->delivery;
@@ -212,6 +236,7 @@ static void put_delivery(struct buf *b, const struct look *l)
         manage_put_time(b, "verified_at", d->verified_at * 1000);
     }
     put_delivery_files(b, d);
+    put_package(b, d);
     buf_put_char(b, '}');
 }
 

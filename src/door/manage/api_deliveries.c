@@ -63,15 +63,19 @@ static void put_package(struct buf *b, const struct delivery_view *v)
 {
     json_put_name(b, "package");
     buf_put_char(b, '{');
-    manage_put_text(b, "packager", SLICE("identity"));
+    manage_put_text(b, "packager", slice_cstr(v->packager));
     manage_put_text(b, "state", slice_cstr(v->package_state));
-    manage_put_number(b, "member_count", 1);
+    manage_put_number(b, "member_count", v->members);
     manage_put_number(b, "build_attempts", v->build_attempts);
     put_time(b, "next_build_at", v->next_build_at);
     put_some(b, "build_error", v->build_error);
     put_time(b, "created_at", v->created_at);
     put_time(b, "updated_at", v->updated_at);
     put_time(b, "sealed_at", v->sealed_at);
+    if (v->member_list.len > 0) {
+        json_put_name(b, "members");
+        buf_put_slice(b, v->member_list);
+    }
     if (v->file_count == DELIVERY_FILES_MAX) {
         manage_put_text(b, "manifest_filename", slice_cstr(v->file[1].name));
     }
@@ -80,14 +84,21 @@ static void put_package(struct buf *b, const struct delivery_view *v)
 
 static void put_row(struct buf *b, const struct delivery_view *v)
 {
+    bool merged = v->member_list.len > 0;
+
     buf_put_char(b, '{');
     manage_put_text(b, "object_id", slice_cstr(v->object_id));
     manage_put_text(b, "package_id", slice_cstr(v->package_id));
     manage_put_text(b, "project", slice_cstr(v->project));
-    put_some(b, "filename", v->filename);
-    manage_put_number(b, "size_bytes", v->size_bytes);
-    json_put_name(b, "checksum");
-    buf_printf(b, "\"blake3:%s\"", v->checksum);
+    /* Of a merged package: its size, and of its artifacts only the first one's id and time. */
+    if (!merged) {
+        put_some(b, "filename", v->filename);
+    }
+    manage_put_number(b, "size_bytes", v->package_bytes);
+    if (!merged) {
+        json_put_name(b, "checksum");
+        buf_printf(b, "\"blake3:%s\"", v->checksum);
+    }
     put_time(b, "accepted_at", v->accepted_at);
     manage_put_text(b, "state", slice_cstr(delivery_state_name(v->state)));
     manage_put_number(b, "attempts", v->attempts);

@@ -56,7 +56,16 @@ struct delivery_view {
     char checksum[BLAKE3_HEX_LEN + 1]; /* of the receipt; accepted_at too */
     uint64_t size_bytes;
     int64_t accepted_at;
-    char package_state[16]; /* building, sealed, blocked */
+    char package_state[16]; /* building, sealed, blocked; waiting: it is in none yet */
+    char packager[16];      /* "" of waiting */
+    unsigned members;       /* of the package */
+    uint64_t package_bytes; /* of all members */
+    uint64_t offset;        /* of the artifact in a merged package's payload */
+    /* Of waiting: what of its project waits with it, for which trigger, or until when. */
+    uint64_t waiting_artifacts, waiting_bytes, trigger_bytes;
+    int64_t waiting_until; /* Unix seconds; 0: not known yet */
+    /* Of pages, and merged packages: a JSON array, gone after the call; else empty. */
+    struct slice member_list;
     unsigned build_attempts;
     int64_t next_build_at; /* of one that is building and has failed before; else 0 */
     char build_error[DELIVERY_ERROR_MAX];
@@ -131,7 +140,7 @@ int delivery_counts_read(const char *data, struct delivery_counts *out, struct e
 int delivery_activity_put(const char *data, struct buf *b, struct err *e) MUST_CHECK;
 
 /* Appends `"packages":{...},"oldest_pending_at":...,"purge":{...},"projects":[...],
- * "projects_left_out":N`: sums over all there is, of at most 200 projects; nothing where there is
+ * "projects_left_out":N,"packaging":[...]`: sums over all there is, of at most 200 projects; nothing where there is
  * no database. Takes a second at most: ERR_ then, and *b holds a part. Otherwise as above. */
 int delivery_totals_put(const char *data, struct buf *b, struct err *e) MUST_CHECK;
 

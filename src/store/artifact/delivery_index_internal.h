@@ -38,7 +38,8 @@
     X(WAITING_PROJECT, "SELECT project FROM packaging WHERE artifacts > 0 AND project > ?1"       \
                        " ORDER BY project LIMIT 1")                                               \
     X(PACKAGING, "SELECT draining, bytes FROM packaging WHERE project = ?1 AND artifacts > 0")    \
-    X(DRAINING, "UPDATE packaging SET draining = ?3 WHERE project = ?1 AND draining <> ?3")       \
+    X(DRAINING, "UPDATE packaging SET draining = ?3, until_ms = ?4, trigger_bytes = ?5"           \
+                " WHERE project = ?1 AND (draining, until_ms, trigger_bytes) <> (?3, ?4, ?5)")    \
     X(WAITING, INDEX_ARTIFACT_COLUMNS " FROM artifacts a INDEXED BY artifacts_waiting"            \
                                       " WHERE a.waiting = 1 AND a.project = ?1"                   \
                                       " ORDER BY a.accepted_at, a.object_id")                     \

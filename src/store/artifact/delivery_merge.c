@@ -70,13 +70,16 @@ static int set_wait(struct delivery_index *ix, const char *object_id, bool waiti
     return index_run(ix, INDEX_WAIT, true, "note what an artifact waits for", e);
 }
 
+/* Whether packages are being made, and what the others wait for. */
 static int set_draining(struct delivery_index *ix, const char *project, bool draining,
-                        struct err *e)
+                        const struct delivery_merge_rule *rule, int64_t until_ms, struct err *e)
 {
     struct sqlite3_stmt *st = ix->st[INDEX_DRAINING];
 
     db_bind_text(st, 1, slice_cstr(project));
     db_bind_int(st, 3, draining ? 1 : 0);
+    db_bind_int(st, 4, until_ms);
+    db_bind_int(st, 5, (int64_t)rule->trigger);
     return index_run(ix, INDEX_DRAINING, false, "note that packages are being made", e);
 }
 
@@ -171,25 +174,28 @@ static int choose_merged(struct delivery_index *ix, const char *project,
                          int64_t *due_ms, struct err *e)
 {
     struct waiting w = {.draining = false};
+    int64_t until_ms;
     bool any = false;
     int r = sum_up(ix, project, &w, &any, e);
 
     if (r < 0 || !any) {
-        return r < 0 ? r : set_draining(ix, project, false, e);
+        return r < 0 ? r : set_draining(ix, project, false, rule, 0, e);
     }
     w.draining = (w.draining || w.bytes >= rule->trigger) && w.bytes >= rule->target;
     *due_ms = wait_ends_ms(&w, rule, now_ms);
+    until_ms = *due_ms;
     if (w.draining || *due_ms <= now_ms) {
         *made = 1;
         *due_ms = now_ms; /* there may be more to do */
         r = make_one(ix, project, rule->target, &w, now_ms, e);
     }
-    return r == 0 ? set_draining(ix, project, w.draining, e) : r;
+    return r == 0 ? set_draining(ix, project, w.draining, rule, until_ms, e) : r;
 }
 
 /* The project makes no merged packages any more. */
-static int choose_identity(struct delivery_index *ix, const char *project, int64_t now_ms,
-                           unsigned *made, int64_t *due_ms, struct err *e)
+static int choose_identity(struct delivery_index *ix, const char *project,
+                           const struct delivery_merge_rule *rule, int64_t now_ms, unsigned *made,
+                           int64_t *due_ms, struct err *e)
 {
     struct delivery_members m;
     int r = delivery_members_make(&m, DELIVERY_MEMBERS_MAX, e);
@@ -208,7 +214,7 @@ static int choose_identity(struct delivery_index *ix, const char *project, int64
         *due_ms = now_ms;
     }
     delivery_members_free(&m);
-    return r == 0 ? set_draining(ix, project, false, e) : r;
+    return r == 0 ? set_draining(ix, project, false, rule, 0, e) : r;
 }
 
 int delivery_index_choose(struct delivery_index *ix, const char *project,
@@ -224,7 +230,7 @@ int delivery_index_choose(struct delivery_index *ix, const char *project,
     }
     ensure(rule->target == 0 || rule->max_wait_ms > 0);
     r = rule->target > 0 ? choose_merged(ix, project, rule, now_ms, made, due_ms, e)
-                         : choose_identity(ix, project, now_ms, made, due_ms, e);
+                         : choose_identity(ix, project, rule, now_ms, made, due_ms, e);
     return end(ix, r, e);
 }
 

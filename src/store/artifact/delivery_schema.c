@@ -5,7 +5,8 @@
  *                    its plan), or -> blocked
  *   package_members  which artifacts are in it, and where
  *   packaging        of each project that had artifacts waiting: how many, their bytes, and whether
- *                    packages are being made of what the trigger has found (draining)
+ *                    packages are being made of what the trigger has found (draining); and for
+ *                    whoever looks, the trigger and when the oldest has waited long enough
  *   deliveries       a sealed package at a sink; delivery.h has the states
  *   skipped          names in receipts/ that were left out, so that each is logged once
  *   running, holds   what is under way and what is held back, for whoever looks: replaced about
@@ -151,7 +152,8 @@ static const char version_3[] =
     "CREATE INDEX artifacts_waiting ON artifacts(project, accepted_at, object_id)"
     " WHERE waiting = 1;"
     "CREATE TABLE packaging(project TEXT PRIMARY KEY, draining INTEGER NOT NULL,"
-    " artifacts INTEGER NOT NULL, bytes INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+    " artifacts INTEGER NOT NULL, bytes INTEGER NOT NULL, trigger_bytes INTEGER NOT NULL DEFAULT 0,"
+    " until_ms INTEGER NOT NULL DEFAULT 0) STRICT, WITHOUT ROWID;"
     "CREATE TRIGGER artifacts_wait_new AFTER INSERT ON artifacts WHEN new.waiting = 1"
     " BEGIN" COUNT_WAITING " END;"
     "CREATE TRIGGER artifacts_wait AFTER UPDATE OF waiting ON artifacts"

@@ -1,5 +1,5 @@
 /* delivery_totals: sums over delivery.sqlite, for status: what is built, waits or is blocked, and
- * of each project how much is in which state.
+ * of each project how much is in which state, and what waits for a package to be made.
  *
  * They read every package once, so a deadline ends them, and then they are left out whole: a status
  * is quick or says that it is not. One read transaction. Power failure: nothing is written.
@@ -170,6 +170,47 @@ static int put_projects(struct sqlite3 *db, struct buf *b, struct err *e)
     return r;
 }
 
+/* Of projects that merge: what waits for a package. */
+static void put_waiting_row(struct buf *b, struct sqlite3_stmt *st)
+{
+    int64_t bytes = sqlite3_column_int64(st, 2);
+    int64_t trigger = sqlite3_column_int64(st, 3);
+
+    json_put_name(b, "project");
+    json_put_string(b, db_column(st, 0));
+    put_number(b, "artifacts", sqlite3_column_int64(st, 1));
+    put_number(b, "bytes", bytes);
+    put_number(b, "bytes_to_trigger", trigger > bytes ? trigger - bytes : 0);
+    put_time(b, "until", sqlite3_column_int64(st, 4));
+    json_put_name(b, "draining");
+    buf_put_cstr(b, sqlite3_column_int64(st, 5) != 0 ? "true" : "false");
+}
+
+static int put_packaging(struct sqlite3 *db, struct buf *b, struct err *e)
+{
+    struct sqlite3_stmt *st = NULL;
+    unsigned n = 0;
+    int r = db_prepare(db,
+                       "SELECT project, artifacts, bytes, trigger_bytes, until_ms, draining"
+                       " FROM packaging WHERE artifacts > 0 ORDER BY project",
+                       &st, e);
+
+    json_put_name(b, "packaging");
+    buf_put_char(b, '[');
+    if (r == 0) {
+        r = db_step(st, "sum up what waits", e);
+    }
+    for (; r > 0 && n < PROJECTS_MAX; n++) {
+        buf_put_cstr(b, n == 0 ? "{" : ",{");
+        put_waiting_row(b, st);
+        buf_put_char(b, '}');
+        r = db_step(st, "sum up what waits", e);
+    }
+    sqlite3_finalize(st);
+    buf_put_char(b, ']');
+    return r < 0 ? r : 0;
+}
+
 int delivery_totals_put(const char *data, struct buf *b, struct err *e)
 {
     uint64_t end_ns = os_clock_mono_ns() + TOTALS_NS;
@@ -182,6 +223,9 @@ int delivery_totals_put(const char *data, struct buf *b, struct err *e)
         r = put_sums(db, b, e);
         if (r == 0) {
             r = put_projects(db, b, e);
+        }
+        if (r == 0 && version >= 3) {
+            r = put_packaging(db, b, e);
         }
     }
     sqlite3_close(db);

@@ -2,7 +2,8 @@
  * and pages of all of them.
  *
  * Each look is one connection and one read transaction, so that it shows one moment. A database
- * without tables is one that its owner is just making: not known.
+ * without tables is one that its owner is just making: not known. An artifact that waits for its
+ * package is in no row of packages; pages are of packages, and list the members of merged ones.
  *
  * Pages. Cursors are texts of ours:
  *   p-CREATED-PACKAGE   behind this package, in the order (created_at, package_id)
@@ -24,6 +25,7 @@
 #include "os/os.h"
 #include "store/artifact/delivery_plan.h"
 #include "store/artifact/delivery_reader.h"
+#include "json/write.h"
 
 #define PAGE_NS     500000000u
 #define PAGE_SCAN   20000u
@@ -35,7 +37,8 @@
     " p.way_out, d.sink, d.state, d.attempts, d.next_attempt_ms, d.last_error, d.way_out," \
     " ifnull(d.sent_at, 0), ifnull(d.verified_at, 0), a.project, a.filename, a.object_id," \
     " a.checksum, a.size_bytes, a.accepted_at, p.created_at, p.updated_at,"                \
-    " ifnull(p.sealed_at, 0), ifnull(d.updated_at, 0),"
+    " ifnull(p.sealed_at, 0), ifnull(d.updated_at, 0), p.packager, p.member_count,"        \
+    " p.size_bytes, m.offset_bytes,"
 #define COLUMNS_2    " p.purge_ms, ifnull(p.purged_at, 0), p.purge_error, ifnull(d.late, 0)"
 #define COLUMNS_NONE " 0, 0, '', 0"
 #define MEMBERS                                                                      \
@@ -56,6 +59,15 @@
     "SELECT " COLUMNS COLUMNS_2 ", d.verified_no FROM deliveries d"                                \
     " INDEXED BY deliveries_verified CROSS JOIN packages p ON p.package_id = d.package_id" MEMBERS \
     " WHERE d.verified_no > ?1 ORDER BY d.verified_no"
+/* What waits, with what its project has of it. */
+#define WAITING_SQL                                                                              \
+    "SELECT a.project, a.filename, a.object_id, a.checksum, a.size_bytes, a.accepted_at,"        \
+    " ifnull(g.artifacts, 0), ifnull(g.bytes, 0), ifnull(g.trigger_bytes, 0),"                   \
+    " ifnull(g.until_ms, 0) FROM artifacts a LEFT JOIN packaging g ON g.project = a.project"     \
+    " WHERE a.object_id = ?1 AND a.waiting = 1"
+#define MEMBERS_SQL                                                                   \
+    "SELECT object_id, offset_bytes, size_bytes FROM package_members"                 \
+    " WHERE package_id = ?1 ORDER BY ordinal"
 enum {
     AT_PACKAGE,
     AT_PACKAGE_STATE,
@@ -82,6 +94,10 @@ enum {
     AT_UPDATED,
     AT_SEALED,
     AT_DELIVERY_UPDATED,
+    AT_PACKAGER,
+    AT_MEMBERS,
+    AT_PACKAGE_SIZE,
+    AT_OFFSET,
     AT_PURGE,
     AT_PURGED,
     AT_PURGE_ERROR,
@@ -153,6 +169,10 @@ static void take_package(struct sqlite3_stmt *st, struct delivery_view *out)
 
     TAKE(out->package_id, st, AT_PACKAGE);
     TAKE(out->package_state, st, AT_PACKAGE_STATE);
+    TAKE(out->packager, st, AT_PACKAGER);
+    out->members = (unsigned)sqlite3_column_int64(st, AT_MEMBERS);
+    out->package_bytes = (uint64_t)sqlite3_column_int64(st, AT_PACKAGE_SIZE);
+    out->offset = (uint64_t)sqlite3_column_int64(st, AT_OFFSET);
     TAKE(out->project, st, AT_PROJECT);
     TAKE(out->filename, st, AT_FILENAME);
     TAKE(out->object_id, st, AT_OBJECT);
@@ -188,8 +208,9 @@ static int take_row(struct sqlite3_stmt *st, struct delivery_view *out, struct e
 /* ---- one artifact ---- */
 
 struct delivery_look {
-    struct sqlite3 *db;      /* NULL: nothing is known */
-    struct sqlite3_stmt *st; /* NULL likewise */
+    struct sqlite3 *db;           /* NULL: nothing is known */
+    struct sqlite3_stmt *st;      /* NULL likewise */
+    struct sqlite3_stmt *waiting; /* NULL likewise, and of an older database */
 };
 
 int delivery_look_open(const char *data, struct delivery_look **out, struct err *e)
@@ -207,6 +228,9 @@ int delivery_look_open(const char *data, struct delivery_look **out, struct err 
         ensure((size_t)n < sizeof sql);
         r = db_prepare(l->db, sql, &l->st, e);
     }
+    if (r == 0 && l->db != NULL && version >= 3) {
+        r = db_prepare(l->db, WAITING_SQL, &l->waiting, e);
+    }
     if (r < 0) {
         delivery_look_close(l);
         l = NULL;
@@ -219,9 +243,37 @@ void delivery_look_close(struct delivery_look *l)
 {
     if (l != NULL) {
         sqlite3_finalize(l->st);
+        sqlite3_finalize(l->waiting);
         sqlite3_close(l->db);
         free(l);
     }
+}
+
+static int look_at_waiting(struct delivery_look *l, struct slice object_id,
+                           struct delivery_view *out, struct err *e)
+{
+    struct sqlite3_stmt *st = l->waiting;
+    int r;
+
+    db_bind_text(st, 1, object_id);
+    r = db_step(st, "read what waits", e);
+    if (r > 0) {
+        out->known = true;
+        out->state = DELIVERY_PENDING;
+        delivery_reader_take(out->package_state, sizeof out->package_state, SLICE("waiting"));
+        TAKE(out->project, st, 0);
+        TAKE(out->filename, st, 1);
+        TAKE(out->object_id, st, 2);
+        TAKE(out->checksum, st, 3);
+        out->size_bytes = (uint64_t)sqlite3_column_int64(st, 4);
+        out->accepted_at = sqlite3_column_int64(st, 5);
+        out->waiting_artifacts = (uint64_t)sqlite3_column_int64(st, 6);
+        out->waiting_bytes = (uint64_t)sqlite3_column_int64(st, 7);
+        out->trigger_bytes = (uint64_t)sqlite3_column_int64(st, 8);
+        out->waiting_until = delivery_reader_seconds(sqlite3_column_int64(st, 9));
+    }
+    sqlite3_reset(st);
+    return r < 0 ? r : 0;
 }
 
 int delivery_look_at(struct delivery_look *l, struct slice object_id, struct delivery_view *out,
@@ -237,6 +289,8 @@ int delivery_look_at(struct delivery_look *l, struct slice object_id, struct del
     r = db_step(l->st, "read a delivery", e);
     if (r > 0) {
         r = take_row(l->st, out, e);
+    } else if (r == 0 && l->waiting != NULL) {
+        r = look_at_waiting(l, object_id, out, e);
     }
     sqlite3_reset(l->st);
     return r;
@@ -267,6 +321,8 @@ struct reading {
     int64_t number; /* of the cursor: a number of the feed, or when a package was made */
     char package_id[DELIVERY_PACKAGE_LEN + 1]; /* "": before all */
     struct delivery_view view;
+    struct sqlite3_stmt *members;
+    struct buf list; /* of the view's */
 };
 
 /* Decimal digits in front of *s, and the '-' behind them, if there is one. */
@@ -340,6 +396,33 @@ static bool wanted(const struct delivery_query *q, const struct delivery_view *v
            (q->project == NULL || strcmp(v->project, q->project) == 0);
 }
 
+/* Of a merged package: which artifacts it is made of, and where each is in it. */
+static int list_members(struct reading *rd, struct err *e)
+{
+    struct sqlite3_stmt *st = rd->members;
+    struct buf *b = &rd->list;
+    int r;
+
+    if (strcmp(rd->view.packager, DELIVERY_MERGEWARC) != 0) {
+        return 0;
+    }
+    buf_clear(b);
+    buf_put_char(b, '[');
+    db_bind_text(st, 1, slice_cstr(rd->view.package_id));
+    r = db_step(st, "read members", e);
+    while (r > 0) {
+        buf_put_cstr(b, b->len > 1 ? ",{\"object_id\":" : "{\"object_id\":");
+        json_put_string(b, db_column(st, 0));
+        buf_printf(b, ",\"offset\":%lld,\"size\":%lld}", (long long)sqlite3_column_int64(st, 1),
+                   (long long)sqlite3_column_int64(st, 2));
+        r = db_step(st, "read members", e);
+    }
+    sqlite3_reset(st);
+    buf_put_char(b, ']');
+    rd->view.member_list = buf_slice(b);
+    return r == 0 && b->failed ? err_set(e, ERR_NO_MEMORY, "no memory for members") : r;
+}
+
 static int walk(struct reading *rd, struct sqlite3_stmt *st,
                 bool (*row)(void *ctx, const struct delivery_view *v), void *ctx,
                 struct delivery_page *out, struct err *e)
@@ -360,6 +443,9 @@ static int walk(struct reading *rd, struct sqlite3_stmt *st,
             return 0;
         }
         r = skip ? 0 : take_row(st, &rd->view, e);
+        if (r == 0 && !skip && wanted(rd->q, &rd->view)) {
+            r = list_members(rd, e);
+        }
         if (r < 0) {
             return r;
         }
@@ -406,6 +492,9 @@ static int read_page(struct reading *rd, bool (*row)(void *ctx, const struct del
         r = db_prepare(rd->db, rd->feed ? FEED_SQL : CREATED_SQL, &st, e);
     }
     if (r == 0) {
+        r = db_prepare(rd->db, MEMBERS_SQL, &rd->members, e);
+    }
+    if (r == 0) {
         db_bind_int(st, 1, rd->number);
         if (!rd->feed) {
             db_bind_text(st, 2, slice_cstr(rd->package_id));
@@ -416,6 +505,8 @@ static int read_page(struct reading *rd, bool (*row)(void *ctx, const struct del
         put_cursor(rd, out);
     }
     sqlite3_finalize(st);
+    sqlite3_finalize(rd->members);
+    buf_free(&rd->list);
     return r;
 }
 

@@ -240,7 +240,7 @@ static void rows_contradict(void **state)
         {"DROP INDEX deliveries_due",
          "schema: index deliveries_due is missing or not as it should be"},
         {"CREATE TABLE zoo(x)", "schema: table zoo is not ours"},
-        {"PRAGMA user_version=9", "schema version 9; this program knows 1 to 2"},
+        {"PRAGMA user_version=9", "schema version 9; this program knows 1 to 3"},
         {"PRAGMA application_id=9", "delivery.sqlite is another program's database"},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {

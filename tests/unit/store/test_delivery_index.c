@@ -755,12 +755,12 @@ static void test_not_ours_is_left_alone(void **state)
     ix = NULL;
     snprintf(path, sizeof path, "%s/%s", dir, DELIVERY_FILE);
     done(db_open(path, SQLITE_OPEN_READWRITE, 100, &db, &e));
-    done(db_exec(db, "PRAGMA user_version=3", &e));
+    done(db_exec(db, "PRAGMA user_version=4", &e));
     sqlite3_close(db);
     done(os_stat(path, &before));
     assert_int_equal(delivery_index_open(dir, &ix, &rebuilt, &e), ERR_UNSUPPORTED);
     assert_null(ix);
-    assert_non_null(strstr(e.text, "version 3"));
+    assert_non_null(strstr(e.text, "version 4"));
     done(db_open(path, SQLITE_OPEN_READWRITE, 100, &db, &e));
     done(db_exec(db, "PRAGMA user_version=1; PRAGMA application_id=7", &e));
     sqlite3_close(db);

@@ -346,7 +346,9 @@ static void test_other_cursors(void **state)
 static void test_an_older_database(void **state)
 {
     static const char back[] =
-        "DROP TRIGGER deliveries_verify; DROP TRIGGER deliveries_prove;"
+        "DROP TRIGGER artifacts_wait_new; DROP TRIGGER artifacts_wait; DROP TRIGGER artifacts_go;"
+        "DROP INDEX artifacts_waiting; ALTER TABLE artifacts DROP COLUMN waiting;"
+        "DROP TABLE packaging; DROP TRIGGER deliveries_verify; DROP TRIGGER deliveries_prove;"
         "DROP INDEX deliveries_verified; ALTER TABLE deliveries DROP COLUMN verified_no;"
         "DROP TABLE feed; DROP INDEX packages_created; DROP INDEX packages_purge;"
         "DROP INDEX packages_due_small; DROP INDEX deliveries_sent; DROP TABLE running;"
