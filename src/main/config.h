@@ -68,6 +68,9 @@ void config_free(struct config *c);
 bool config_begin(struct config *c, const char *verb, const char *about, int argc, char **argv,
                   int *exit_code);
 
+/* A size as a configuration has it: "4096", "512MiB"; false: none. */
+bool config_bytes(const char *text, uint64_t *out);
+
 /* Appends the effective values as one JSON object: {"data":{"value":"./data","from":"env"},...}.
  * The token's content is never in it. */
 void config_print(const struct config *c, struct buf *out);

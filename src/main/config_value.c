@@ -60,6 +60,11 @@ static bool parse_number(const char *text, const struct suffix *suffixes, uint64
     return false;
 }
 
+bool config_bytes(const char *text, uint64_t *out)
+{
+    return parse_number(text, bytes_suffixes, out);
+}
+
 static int set_number(struct config *c, enum config_key k, const char *text, struct err *e)
 {
     const struct config_row *row = &config_rows[k];

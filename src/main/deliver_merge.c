@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "main/deliver_internal.h"
 #include "os/os.h"
-#include "store/artifact/package_read.h"
+#include "store/artifact/package_load.h"
 
 #define CHOOSE_EVERY_NS (UINT64_C(10) * 1000000000)
 #define WARN_EVERY_NS   (UINT64_C(600) * 1000000000)
@@ -37,7 +37,7 @@ static int restore(struct plans *p, const char *package_id)
     struct delivery_members members;
     struct err why = {0};
     char shown[DELIVER_SHOWN_MAX];
-    int r = package_read(p->d->options->data, package_id, &plan, &members, &why);
+    int r = package_load(p->d->options->data, package_id, &plan, &members, &why);
 
     if (r == ERR_NOT_FOUND) {
         return 0; /* an identity package is added with its receipt */
@@ -84,7 +84,8 @@ int deliver_plans(struct deliver *d, struct err *e)
         return r;
     }
     deliver_path(d, path, DELIVERY_PACKAGES);
-    e->code = 0; /* each_plan() gives ERR_ codes, which are told from the directory's errno by this */
+    e->code =
+        0; /* each_plan() gives ERR_ codes, which are told from the directory's errno by this */
     r = os_list(path, each_plan, &p);
     if (r < 0 && e->code == 0) {
         r = err_os(e, r, "list", path);

@@ -21,7 +21,7 @@
 #include "base/log.h"
 #include "main/deliver_internal.h"
 #include "os/os.h"
-#include "store/artifact/package_read.h"
+#include "store/artifact/package_load.h"
 
 #define SCAN_GROUP    500u
 #define SCAN_AGAIN_NS (UINT64_C(60) * 1000000000)

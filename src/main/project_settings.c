@@ -4,13 +4,14 @@
  * not know: where a relative path begins, and that --metadata needs a "=".
  *
  * A change of the sink takes along what the other sink alone has: it is reset, unless the same
- * command gives it. */
+ * command gives it. So does a change of the packager. */
 #include "main/project_settings.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "main/api.h"
+#include "main/config.h"
 #include "main/output.h"
 #include "json/read.h"
 #include "json/write.h"
@@ -19,7 +20,8 @@ bool project_settings_given(const struct project_settings *s)
 {
     return s->sink != NULL || s->directory != NULL || s->credentials_file != NULL ||
            s->identifier != NULL || s->remote_name != NULL || s->retention != NULL ||
-           s->packager != NULL || s->metadata.count > 0 || s->no_require_checksum ||
+           s->packager != NULL || s->package_target != NULL || s->package_trigger != NULL ||
+           s->package_max_wait != NULL || s->metadata.count > 0 || s->no_require_checksum ||
            s->require_checksum;
 }
 
@@ -29,6 +31,14 @@ static size_t name_length(const char *text)
     const char *equals = strchr(text, '=');
 
     return equals == NULL ? 0 : (size_t)(equals - text);
+}
+
+/* Not given and "", the default, are fine. */
+static bool is_size(const char *text)
+{
+    uint64_t bytes;
+
+    return text == NULL || text[0] == '\0' || config_bytes(text, &bytes);
 }
 
 const char *project_settings_mistake(const struct project_settings *s, bool create)
@@ -49,6 +59,10 @@ const char *project_settings_mistake(const struct project_settings *s, bool crea
     }
     if (s->no_require_checksum && s->require_checksum) {
         return "--require-checksum and --no-require-checksum: one of them";
+    }
+    if (!is_size(s->package_target) || !is_size(s->package_trigger)) {
+        return "--package-target and --package-trigger: a number of bytes, or with KiB, MiB or "
+               "GiB behind it";
     }
     for (unsigned i = 0; i < s->metadata.count; i++) {
         bool reset = s->metadata.count == 1 && s->metadata.item[0][0] == '\0';
@@ -134,6 +148,33 @@ static void put_flag(struct buf *b, const char *name, bool value)
     buf_put_cstr(b, value ? "true" : "false");
 }
 
+static void put_size(struct buf *b, const char *name, const char *value)
+{
+    uint64_t bytes = 0;
+
+    if (value == NULL) {
+        return;
+    }
+    json_put_name(b, name);
+    if (config_bytes(value, &bytes)) {
+        buf_put_u64(b, bytes);
+    } else {
+        buf_put_cstr(b, "null"); /* "": others were a mistake */
+    }
+}
+
+/* A packager without packages to fill takes the rules for filling them along. */
+static void put_packager(struct buf *b, const struct project_settings *s)
+{
+    bool reset = s->packager != NULL && strcmp(s->packager, "mergewarc") != 0;
+
+    put_text(b, "package_max_wait",
+             reset && s->package_max_wait == NULL ? "" : s->package_max_wait);
+    put_size(b, "package_target", reset && s->package_target == NULL ? "" : s->package_target);
+    put_size(b, "package_trigger", reset && s->package_trigger == NULL ? "" : s->package_trigger);
+    put_text(b, "packager", s->packager);
+}
+
 void project_settings_put(struct buf *b, const struct project_settings *s)
 {
     const char *sink = s->sink != NULL               ? s->sink
@@ -161,7 +202,7 @@ void project_settings_put(struct buf *b, const struct project_settings *s)
     put_text(b, "identifier", s->identifier);
     put_text(b, "remote_name", s->remote_name);
     put_text(b, "retention", s->retention);
-    put_text(b, "packager", s->packager);
+    put_packager(b, s);
     if (s->no_require_checksum || s->require_checksum) {
         put_flag(b, "require_checksum", s->require_checksum);
     }

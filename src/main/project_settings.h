@@ -9,6 +9,7 @@
 struct project_settings {
     const char *sink, *directory, *credentials_file; /* NULL: not given */
     const char *identifier, *remote_name, *retention, *packager;
+    const char *package_target, *package_trigger, *package_max_wait;
     struct arg_texts metadata; /* NAME=TEXT */
     bool no_require_checksum, require_checksum;
 };
@@ -56,7 +57,23 @@ struct project_settings {
          .type = ARG_TEXT,                                                                      \
          .target = &(s).packager,                                                               \
          .value = "NAME",                                                                       \
-         .help = "identity (the default): each file by itself"},                                \
+         .help = "identity (the default): each file by itself; mergewarc: joins .warc.zst "     \
+                 "files"},                                                                      \
+        {.name = "package-target",                                                              \
+         .type = ARG_TEXT,                                                                      \
+         .target = &(s).package_target,                                                         \
+         .value = "SIZE",                                                                       \
+         .help = "mergewarc: the size of a package, as 1GiB"},                                  \
+        {.name = "package-trigger",                                                             \
+         .type = ARG_TEXT,                                                                      \
+         .target = &(s).package_trigger,                                                        \
+         .value = "SIZE",                                                                       \
+         .help = "mergewarc: packages are made when so much waits, at least the target"},       \
+        {.name = "package-max-wait",                                                            \
+         .type = ARG_TEXT,                                                                      \
+         .target = &(s).package_max_wait,                                                       \
+         .value = "TIME",                                                                       \
+         .help = "mergewarc: or when the oldest has waited so long, as 24h"},                   \
         {.name = "no-require-checksum",                                                         \
          .type = ARG_SWITCH,                                                                    \
          .target = &(s).no_require_checksum,                                                    \

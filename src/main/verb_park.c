@@ -1,6 +1,6 @@
 /* tallyman park: artifacts whose delivery waits for a person: `list` says why and what can be done,
- * `retry` says that what stood in the way is gone, `identity` would pack one as it is where another
- * packager could not, and every project has the identity packager.
+ * `retry` says that what stood in the way is gone, `identity` sends one as it is that cannot be in a
+ * merged package.
  *
  * retry --all collects the ids that are parked at that moment, and asks for each. Asking is
  * repeatable: it is durable when it is answered, and asking twice is asking once. One that cannot
@@ -46,14 +46,16 @@ static void collect(void *ctx, struct slice item)
     buf_put_slice(&v->ids, id);
 }
 
-static bool retry_one(struct park_verb *v, struct slice id, int *code)
+/* action: retry or identity. */
+static bool ask_one(struct park_verb *v, const char *action, struct slice id, int *code)
 {
     struct client_answer answer;
     struct buf path = {0};
     bool ok = false;
 
     api_put_path(&path, "/api/v1/artifacts/", id);
-    buf_put_cstr(&path, "/retry");
+    buf_put_char(&path, '/');
+    buf_put_cstr(&path, action);
     buf_put_char(&path, '\0');
     if (path.failed) {
         output_error(VERB, "out of memory");
@@ -62,7 +64,8 @@ static bool retry_one(struct park_verb *v, struct slice id, int *code)
             .path = path.ptr, .post = true, .body = SLICE("{}"), .repeatable = true};
         ok = api_call(&v->target, &req, &answer, code);
         if (ok) {
-            output_printf("%.*s: another try is asked for\n", (int)id.len, id.ptr);
+            output_printf("%.*s: %s is asked for\n", (int)id.len, id.ptr,
+                          strcmp(action, "retry") == 0 ? "another try" : "an identity package");
             client_answer_free(&answer);
         }
     }
@@ -81,7 +84,7 @@ static int retry_all(struct park_verb *v)
     }
     for (size_t at = 0; code == EXIT_DONE && at < v->ids.len; at += ID_LEN) {
         int one = EXIT_FAILED;
-        if (!retry_one(v, slice_of(v->ids.ptr + at, ID_LEN), &one)) {
+        if (!ask_one(v, "retry", slice_of(v->ids.ptr + at, ID_LEN), &one)) {
             result = one;
         }
     }
@@ -91,13 +94,13 @@ static int retry_all(struct park_verb *v)
     return result;
 }
 
-static int retry_named(struct park_verb *v, const struct args *args)
+static int ask_named(struct park_verb *v, const struct args *args)
 {
     int result = EXIT_DONE;
 
     for (unsigned i = 1; i < args->operand_count; i++) {
         int one = EXIT_FAILED;
-        if (!retry_one(v, slice_cstr(args->operand[i]), &one)) {
+        if (!ask_one(v, args->operand[0], slice_cstr(args->operand[i]), &one)) {
             result = one;
         }
     }
@@ -115,18 +118,11 @@ static int run(struct park_verb *v, const struct args *args)
     if (strcmp(what, "retry") == 0 && !v->json && v->all && ids == 0) {
         return retry_all(v);
     }
-    if (strcmp(what, "retry") == 0 && !v->json && !v->all && ids > 0 && v->list.project == NULL) {
-        return retry_named(v, args);
+    if ((strcmp(what, "retry") == 0 || strcmp(what, "identity") == 0) && !v->json && !v->all &&
+        ids > 0 && v->list.project == NULL) {
+        return ask_named(v, args);
     }
-    if (strcmp(what, "identity") == 0 && ids == 1 && !v->all && !v->json &&
-        v->list.project == NULL) {
-        output_error(VERB,
-                     "%s: it is packed by the identity packager already, and there is no other "
-                     "one yet; see `tallyman artifact` and `tallyman park retry`",
-                     args->operand[1]);
-        return EXIT_FAILED;
-    }
-    output_error(VERB, "give list, retry ID..., retry --all or identity ID; --project goes with "
+    output_error(VERB, "give list, retry ID..., retry --all or identity ID...; --project goes with "
                        "list and --all, --json with list");
     return EXIT_USAGE;
 }
@@ -156,8 +152,8 @@ int verb_park(int argc, char **argv)
         .name = VERB,
         .operands = "list|retry|identity [ID...]",
         .about = "Artifacts whose delivery waits for a person. list says why, and what can be "
-                 "done;\nretry asks for another try; identity would pack one as it is, where "
-                 "another packager failed.\n",
+                 "done;\nretry asks for another try; identity sends one as it is that cannot be "
+                 "joined with\nothers.\n",
         .options = options,
         .option_count = sizeof options / sizeof *options,
         .operands_min = 1,

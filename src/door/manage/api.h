@@ -141,6 +141,7 @@ void manage_deliveries_head(void *ctx, struct http_request *req);
 void manage_deliveries_list(void *ctx, struct http_request *req);
 void manage_artifact_retry_head(void *ctx, struct http_request *req);
 void manage_artifact_retry(void *ctx, struct http_request *req);
+void manage_artifact_identity(void *ctx, struct http_request *req); /* with the same head */
 void manage_sinks_show(void *ctx, struct http_request *req);
 void manage_sinks_head(void *ctx, struct http_request *req);
 void manage_sinks_pause(void *ctx, struct http_request *req);

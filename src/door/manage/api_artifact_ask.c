@@ -1,4 +1,5 @@
-/* POST /api/v1/artifacts/ID/retry: a person says that what stood in the way of a delivery is gone.
+/* POST /api/v1/artifacts/ID/retry: a person says that what stood in the way of a delivery is gone;
+ * and /identity: that an artifact which cannot be in a merged package is to be sent as it is.
  *
  * The deliverer owns its database, so a request is left for it (store/artifact/request.h), durably,
  * and answered 202; it acts within moments, or when it runs again. Asking twice is asking once. For
@@ -9,6 +10,7 @@
 #include "door/manage/api.h"
 
 #include "base/log.h"
+#include "store/artifact/delivery.h"
 #include "store/artifact/request.h"
 
 #define SHOWN_ID 8
@@ -29,6 +31,23 @@ void manage_artifact_retry_head(void *ctx, struct http_request *req)
     }
 }
 
+/* Nothing to ask for; what cannot be read now is asked for, and the deliverer knows. */
+static int check_packager(struct asking *a)
+{
+    struct delivery_view v;
+    struct err ignored;
+
+    if (a->request.kind != REQUEST_IDENTITY ||
+        delivery_view_read(a->m->data, slice_cstr(a->request.object_id), &v, &ignored) < 0) {
+        return 0;
+    }
+    return strcmp(v.packager, "identity") == 0
+               ? err_set(&a->e, ERR_INVALID_REQUEST,
+                         "it is packed by the identity packager already; see its delivery, and "
+                         "retry")
+               : 0;
+}
+
 static int leave(struct asking *a)
 {
     struct slice id = slice_cstr(a->request.object_id);
@@ -40,6 +59,9 @@ static int leave(struct asking *a)
         return upload_load(a->m->uploads, id, &info, &a->e) == 0
                    ? err_set(&a->e, ERR_NOT_ACCEPTED, "it is not accepted yet")
                    : err_set(&a->e, ERR_NOT_FOUND, "there is no such artifact");
+    }
+    if (r == 0) {
+        r = check_packager(a);
     }
     return r == 0 ? request_put(a->m->data, &a->request, &a->e) : r;
 }
@@ -60,16 +82,19 @@ static void ask_done(void *ctx, struct http_request *req)
         manage_answer_err(req, &a->e);
         return;
     }
-    log_line(LOG_INFO, "manage", "another try of %.*s was asked for", SHOWN_ID,
-             a->request.object_id);
+    log_line(LOG_INFO, "manage",
+             a->request.kind == REQUEST_RETRY ? "another try of %.*s was asked for"
+                                              : "an identity package of %.*s was asked for",
+             SHOWN_ID, a->request.object_id);
     buf_put_char(&b, '{');
     manage_put_text(&b, "object_id", slice_cstr(a->request.object_id));
-    manage_put_text(&b, "asked_for", SLICE("retry"));
+    manage_put_text(&b, "asked_for",
+                    a->request.kind == REQUEST_RETRY ? SLICE("retry") : SLICE("identity"));
     buf_put_char(&b, '}');
     manage_answer(req, 202, &b);
 }
 
-void manage_artifact_retry(void *ctx, struct http_request *req)
+static void ask(void *ctx, struct http_request *req, enum request_kind kind)
 {
     struct manage *m = ctx;
     struct slice id = http_path_part(req, 0);
@@ -94,9 +119,19 @@ void manage_artifact_retry(void *ctx, struct http_request *req)
         return;
     }
     a->m = m;
-    a->request.kind = REQUEST_RETRY;
+    a->request.kind = kind;
     memcpy(a->request.object_id, id.ptr, UPLOAD_ID_LEN);
     if (!http_work(req, ask_work, ask_done, a)) {
         manage_overloaded(req, "too much work is waiting");
     }
+}
+
+void manage_artifact_retry(void *ctx, struct http_request *req)
+{
+    ask(ctx, req, REQUEST_RETRY);
+}
+
+void manage_artifact_identity(void *ctx, struct http_request *req)
+{
+    ask(ctx, req, REQUEST_IDENTITY);
 }

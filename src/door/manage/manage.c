@@ -91,6 +91,8 @@ static void metrics(void *ctx, struct http_request *req)
       manage_artifacts_query)                                                                 \
     X("/api/v1/artifacts/*/retry", HTTP_POST, MANAGE_BODY_MAX, manage_artifact_retry_head,    \
       manage_artifact_retry)                                                                  \
+    X("/api/v1/artifacts/*/identity", HTTP_POST, MANAGE_BODY_MAX, manage_artifact_retry_head, \
+      manage_artifact_identity)                                                               \
     X(P, HTTP_GET, 0, manage_projects_head, manage_projects_list)                             \
     X(P, HTTP_POST, MANAGE_BODY_MAX, manage_projects_create_head, manage_projects_create)     \
     X(P "/*", HTTP_GET, 0, manage_project_head, manage_project_show)                          \

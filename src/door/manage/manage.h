@@ -17,7 +17,7 @@
 #include "sink/sink.h"
 #include "store/store.h"
 
-#define MANAGE_ROUTES 23
+#define MANAGE_ROUTES 24
 /* Queries under way, each on a thread of its own, and those behind them; more are answered 429. Of
  * both a part is for the others when one project asks for everything. */
 #define MANAGE_QUERIES_MAX              4u

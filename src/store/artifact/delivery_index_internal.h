@@ -29,7 +29,7 @@
     X(ROLLBACK, "ROLLBACK")                                                                       \
     X(HAS, "SELECT 1 FROM artifacts WHERE object_id = ?1")                                        \
     X(ADD_ARTIFACT, "INSERT INTO artifacts(object_id, project, filename, checksum, size_bytes,"   \
-                    " accepted_at, waiting) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)")                   \
+                    " accepted_at, waiting) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)")                  \
     X(ADD_PACKAGE, "INSERT INTO packages(package_id, project, packager, state, member_count,"     \
                    " size_bytes, next_build_ms, created_at, updated_at)"                          \
                    " VALUES(?1, ?2, ?6, 'building', ?7, ?5, ?4, ?3, ?3)")                         \

@@ -24,7 +24,7 @@
 #include "json/read.h"
 #include "json/write.h"
 
-#define HEAD                                                                           \
+#define HEAD                                                                          \
     "{\"type\":\"tallyman-package\",\"version\":1,\"packager\":\"" DELIVERY_MERGEWARC \
     "\",\"format\":\"warc-zstd\"}\n"
 

@@ -116,9 +116,9 @@ static const char version_2[] =
     " until_ms INTEGER NOT NULL, text TEXT NOT NULL, PRIMARY KEY(scope, sink, key))"
     " STRICT, WITHOUT ROWID;";
 
-#define COUNT_WAITING                                                                   \
-    " INSERT INTO packaging(project, draining, artifacts, bytes) VALUES(new.project, 0, 1,"  \
-    " new.size_bytes) ON CONFLICT(project) DO UPDATE SET artifacts = artifacts + 1,"  \
+#define COUNT_WAITING                                                                       \
+    " INSERT INTO packaging(project, draining, artifacts, bytes) VALUES(new.project, 0, 1," \
+    " new.size_bytes) ON CONFLICT(project) DO UPDATE SET artifacts = artifacts + 1,"        \
     " bytes = bytes + new.size_bytes;"
 
 /* packages anew, for its check of the packager. */

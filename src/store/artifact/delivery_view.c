@@ -60,13 +60,13 @@
     " INDEXED BY deliveries_verified CROSS JOIN packages p ON p.package_id = d.package_id" MEMBERS \
     " WHERE d.verified_no > ?1 ORDER BY d.verified_no"
 /* What waits, with what its project has of it. */
-#define WAITING_SQL                                                                              \
-    "SELECT a.project, a.filename, a.object_id, a.checksum, a.size_bytes, a.accepted_at,"        \
-    " ifnull(g.artifacts, 0), ifnull(g.bytes, 0), ifnull(g.trigger_bytes, 0),"                   \
-    " ifnull(g.until_ms, 0) FROM artifacts a LEFT JOIN packaging g ON g.project = a.project"     \
+#define WAITING_SQL                                                                          \
+    "SELECT a.project, a.filename, a.object_id, a.checksum, a.size_bytes, a.accepted_at,"    \
+    " ifnull(g.artifacts, 0), ifnull(g.bytes, 0), ifnull(g.trigger_bytes, 0),"               \
+    " ifnull(g.until_ms, 0) FROM artifacts a LEFT JOIN packaging g ON g.project = a.project" \
     " WHERE a.object_id = ?1 AND a.waiting = 1"
-#define MEMBERS_SQL                                                                   \
-    "SELECT object_id, offset_bytes, size_bytes FROM package_members"                 \
+#define MEMBERS_SQL                                                   \
+    "SELECT object_id, offset_bytes, size_bytes FROM package_members" \
     " WHERE package_id = ?1 ORDER BY ordinal"
 enum {
     AT_PACKAGE,

@@ -28,7 +28,7 @@ struct artifact_sink {
     char remote_name[DELIVERY_TEMPLATE_MAX + 1];         /* "": {{FILENAME}} */
     /* Canonical JSON, name -> array of templates; "": {} */
     char metadata[DELIVERY_SETTING_MAX + 1];
-    char packager[16];      /* "": "identity"; "mergewarc" */
+    char packager[16]; /* "": "identity"; "mergewarc" */
     /* Of mergewarc, all three; else 0: bytes of a package, and that begin one; and how long the
      * oldest artifact waits for that at most. */
     uint64_t package_target, package_trigger;

@@ -1,11 +1,11 @@
-/* package_read: plan and manifest of a merged package, from DATA/packages/.
+/* package_load: plan and manifest of a merged package, from DATA/packages/.
  *
  * A plan is renamed last, so it says that the package exists, and under which names it may have been
  * sent. Its members are the manifest's, believed when the manifest has the digest that is in the
  * plan, and when the package id that the members give is the plan's.
  *
  * Power failure: nothing is written. Answers: every error. */
-#include "store/artifact/package_read.h"
+#include "store/artifact/package_load.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -103,7 +103,7 @@ static int read_members(const char *data, const struct delivery_plan *plan,
     return r;
 }
 
-int package_read(const char *data, const char *package_id, struct delivery_plan *plan,
+int package_load(const char *data, const char *package_id, struct delivery_plan *plan,
                  struct delivery_members *members, struct err *e)
 {
     int r = read_plan(data, package_id, plan, e);

@@ -1,7 +1,7 @@
-/* package_read: the merged packages that are on the disk, for an index that does not know them
+/* package_load: the merged packages that are on the disk, for an index that does not know them
  * (spec/artifacts.md, hole 19). */
-#ifndef STORE_ARTIFACT_PACKAGE_READ_H
-#define STORE_ARTIFACT_PACKAGE_READ_H
+#ifndef STORE_ARTIFACT_PACKAGE_LOAD_H
+#define STORE_ARTIFACT_PACKAGE_LOAD_H
 
 #include "store/artifact/delivery_plan.h"
 
@@ -13,7 +13,7 @@ bool package_identity_planned(const char *data, const struct delivery_artifact *
  * ERR_NOT_FOUND: there is no plan, or it is of an identity package. ERR_CORRUPT: plan or manifest
  * are damaged, or do not belong to each other. ERR_IO, ERR_NO_MEMORY. *members: to be freed, but
  * after an error. Blocks on the disk. */
-int package_read(const char *data, const char *package_id, struct delivery_plan *plan,
+int package_load(const char *data, const char *package_id, struct delivery_plan *plan,
                  struct delivery_members *members, struct err *e) MUST_CHECK;
 
 #endif
