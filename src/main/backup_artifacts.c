@@ -111,33 +111,11 @@ static size_t before_tail(struct slice name, struct slice tail)
     return has ? name.len - tail.len : 0;
 }
 
-/* A manifest comes with its plan, which is written after it: one that has none yet is of a step
- * that has not ended, and a listing beside a build may show it and not the other. */
-static int see_package(struct walk *w, const char *name)
-{
-    struct slice package = slice_cstr(name);
-    if (name[0] == '.' || package.len > NAME_MAX_ ||
-        before_tail(package, SLICE(DELIVERY_MANIFEST_TAIL)) > 0) {
-        return 0;
-    }
-    size_t len = before_tail(package, SLICE(DELIVERY_PLAN_TAIL));
-    if (len == 0) {
-        return take_sidecar(w, package, "");
-    }
-    package.len = len;
-    int r = take_sidecar(w, package, DELIVERY_MANIFEST_TAIL);
-    return r == 0 ? take_sidecar(w, package, DELIVERY_PLAN_TAIL) : r;
-}
-
-/* ---- what is accepted ---- */
-
 /* A purge renames bytes before it cuts them: a copy of what has no name any more may be short. */
-static int take_bytes(struct walk *w, const char *id)
+static int take_bytes(struct walk *w, const char *path)
 {
-    char path[NAME_MAX_ + 32];
     struct backup_entry entry;
     bool kept;
-    name_of(path, "uploads", id, "");
     int r = backup_copy(w->b, path, BACKUP_FIXED, BACKUP_ALL, &entry, &kept, w->e);
     if (r != 0 && r != ERR_NOT_READY) {
         return r == ERR_NOT_FOUND ? 0 : r;
@@ -151,6 +129,39 @@ static int take_bytes(struct walk *w, const char *id)
     return named == 1 ? r : named;
 }
 
+/* Of a merged package; an identity package has none. */
+static int take_payload(struct walk *w, struct slice package)
+{
+    char path[NAME_MAX_ + 64];
+    (void)snprintf(path, sizeof path, "%s/%.*s" DELIVERY_PAYLOAD_TAIL, w->folder, (int)package.len,
+                   package.ptr);
+    return take_bytes(w, path);
+}
+
+/* Manifest and payload come with their plan, which gets its name after them: one that has none yet
+ * is of a step that has not ended, and a listing beside a build may show it and not the other. */
+static int see_package(struct walk *w, const char *name)
+{
+    struct slice package = slice_cstr(name);
+    if (name[0] == '.' || package.len > NAME_MAX_ ||
+        before_tail(package, SLICE(DELIVERY_MANIFEST_TAIL)) > 0 ||
+        before_tail(package, SLICE(DELIVERY_PAYLOAD_TAIL)) > 0) {
+        return 0;
+    }
+    size_t len = before_tail(package, SLICE(DELIVERY_PLAN_TAIL));
+    if (len == 0) {
+        return take_sidecar(w, package, "");
+    }
+    package.len = len;
+    int r = take_sidecar(w, package, DELIVERY_MANIFEST_TAIL);
+    if (r == 0) {
+        r = take_sidecar(w, package, DELIVERY_PLAN_TAIL);
+    }
+    return r == 0 ? take_payload(w, package) : r;
+}
+
+/* ---- what is accepted ---- */
+
 /* The receipt, then what it rests on. Bytes that are not here may have been delivered: verify
  * knows. */
 static int take_accepted(struct walk *w, const char *id)
@@ -163,7 +174,8 @@ static int take_accepted(struct walk *w, const char *id)
         r = backup_take(w->b, path, BACKUP_SMALL, BACKUP_ALL, w->e);
         r = r == ERR_NOT_FOUND ? 0 : r;
     }
-    return r == 0 ? take_bytes(w, id) : r;
+    name_of(path, "uploads", id, "");
+    return r == 0 ? take_bytes(w, path) : r;
 }
 
 static int see_receipt(struct walk *w, const char *name)
@@ -302,12 +314,16 @@ static int see_proof(struct walk *w, const char *name)
     if (r != 0) {
         return r == ERR_CORRUPT || r == ERR_NOT_FOUND ? 0 : r;
     }
-    name_of(receipt, "receipts", proof.artifact.object_id, ".json");
-    r = is_there(w->b->tree, receipt, w->e);
-    if (r == 0) {
-        r = take_accepted(w, proof.artifact.object_id);
-        return r == ERR_NOT_FOUND ? 0 : r;
+    for (unsigned i = 0; r >= 0 && i < proof_count(&proof); i++) {
+        const char *object_id = proof_member(&proof, i)->object_id;
+        name_of(receipt, "receipts", object_id, ".json");
+        r = is_there(w->b->tree, receipt, w->e);
+        if (r == 0) {
+            r = take_accepted(w, object_id);
+            r = r == ERR_NOT_FOUND ? 0 : r;
+        }
     }
+    proof_free(&proof);
     return r < 0 ? r : 0;
 }
 

@@ -893,7 +893,7 @@ MUTANTS = [
      [("src/main/deliver_purge.c", "    r = os_list(path, each, &p);\n    if (r < 0 && e->code == 0) {", "    (void)each;\n    if (r < 0 && e->code == 0) {")],
      ["purge index"]),
     ("proof-of-anothers-bytes", "a proof speaks for an artifact of which it says other things",
-     [("src/store/artifact/verify_proofs.c", '        artifact_tell(a, ARTIFACT_KIND_PROOF, "proof %s contradicts the receipt %s", package,\n                      p->artifact.object_id);\n        return 0;', "        ;")],
+     [("src/store/artifact/verify_proofs.c", '        artifact_tell(a, ARTIFACT_KIND_PROOF, "proof %s contradicts the receipt %s", package,\n                      m->object_id);\n        return 0;', "        ;")],
      ["proofs"]),
     ("plan-without-memory-is-damage", "verify calls a plan damaged because memory is out",
      [("src/store/artifact/delivery_plan_text.c", "    if (again.failed || no_memory) {", "    if (again.failed) {")],

@@ -25,7 +25,8 @@
 #define STATE_NAMES  "''" DELIVERY_STATES(X) /* none has the name '' */
 
 static const char *const contradictions[] = {
-    "SELECT 'artifact ' || object_id || ' is in no package' FROM artifacts a WHERE NOT EXISTS"
+    "SELECT 'artifact ' || object_id || ' is in no package' FROM artifacts a"
+    " WHERE waiting = 0 AND NOT EXISTS"
     "(SELECT 1 FROM package_members m WHERE m.object_id = a.object_id)",
     "SELECT 'package ' || package_id || ': its member ' || object_id || ' is no artifact'"
     " FROM package_members m WHERE NOT EXISTS"
@@ -153,7 +154,29 @@ static bool has_proof(const struct artifact_run *a, const char *package_id)
     return os_stat(path, &st) == 0;
 }
 
-/* sealed package id, plan, nothing */
+/* One file of a sealed package; one that was purged, or is being purged, has a proof. */
+static void see_file(struct verify_run *v, const char *package_id, const char *tail, int r)
+{
+    if (r == ERR_NOT_FOUND && !has_proof(v->check_ctx, package_id)) {
+        verify_tell(v, VERIFY_KIND_DELIVERY,
+                    "package %s is sealed, but " DELIVERY_PACKAGES "/%s%s is missing", package_id,
+                    package_id, tail);
+    }
+}
+
+static int see_payload(struct verify_run *v, const char *package_id)
+{
+    struct artifact_run *a = v->check_ctx;
+    char path[UPLOADS_PATH_MAX + DELIVERY_PACKAGE_LEN + 40];
+    struct os_stat st;
+    int r;
+    (void)snprintf(path, sizeof path, "%s/%s" DELIVERY_PAYLOAD_TAIL, a->packages, package_id);
+    r = os_stat(path, &st);
+    see_file(v, package_id, DELIVERY_PAYLOAD_TAIL, r == -ENOENT ? ERR_NOT_FOUND : 0);
+    return r == 0 || r == -ENOENT ? 0 : err_os(v->e, r, "stat", path);
+}
+
+/* sealed package id, plan, packager */
 static int see_sealed(struct verify_run *v, const char *const column[3])
 {
     static const char *const tails[] = {DELIVERY_PLAN_TAIL, DELIVERY_MANIFEST_TAIL};
@@ -167,13 +190,8 @@ static int see_sealed(struct verify_run *v, const char *const column[3])
         struct buf text;
         struct err e = {0};
         int r = artifact_read_sidecar(a->packages, column[0], tails[i], &text, &e);
-        if (r == ERR_NOT_FOUND && has_proof(a, column[0])) {
-            continue; /* it was purged, or is being purged */
-        }
         if (r == ERR_NOT_FOUND) {
-            verify_tell(v, VERIFY_KIND_DELIVERY,
-                        "package %s is sealed, but " DELIVERY_PACKAGES "/%s%s is missing",
-                        column[0], column[0], tails[i]);
+            see_file(v, column[0], tails[i], r);
             continue;
         }
         if (r != 0 && r != ERR_CORRUPT) {
@@ -187,7 +205,7 @@ static int see_sealed(struct verify_run *v, const char *const column[3])
             buf_free(&text);
         }
     }
-    return 0;
+    return strcmp(column[2], DELIVERY_MERGEWARC) == 0 ? see_payload(v, column[0]) : 0;
 }
 
 /* ---- all of it ---- */
@@ -220,7 +238,7 @@ static int check(struct verify_run *v)
     }
     if (r == 0) {
         r = walk(v,
-                 "SELECT package_id, plan, '' FROM packages WHERE state = 'sealed'"
+                 "SELECT package_id, plan, packager FROM packages WHERE state = 'sealed'"
                  " AND package_id > ?1 ORDER BY package_id LIMIT ?2",
                  see_sealed);
     }

@@ -80,9 +80,8 @@ static int tell_open_bytes(struct artifact_run *a, const char *id, const char *w
     return r < 0 ? r : 0;
 }
 
-/* Reads all of it, a piece at a time, so that progress can be shown. */
-static int hash_file(struct artifact_run *a, int fd, uint64_t size, char hex[BLAKE3_HEX_LEN + 1],
-                     struct err *e)
+int artifact_hash(struct artifact_run *a, int fd, uint64_t size, char hex[BLAKE3_HEX_LEN + 1],
+                  struct err *e)
 {
     struct blake3 h;
     uint8_t digest[BLAKE3_LEN];
@@ -119,7 +118,7 @@ static int check_open_bytes(struct artifact_run *a, const struct receipt *receip
                        (unsigned long long)st.size, (unsigned long long)receipt->size_bytes);
         return tell_open_bytes(a, receipt->object_id, text);
     } else {
-        r = hash_file(a, fd, st.size, hex, &e);
+        r = artifact_hash(a, fd, st.size, hex, &e);
     }
     if (r == ERR_NO_MEMORY) {
         return err_set(a->e, r, "%s", e.text);

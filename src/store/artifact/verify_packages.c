@@ -1,4 +1,5 @@
-/* The sidecars of packages/: plans and manifests against the receipts.
+/* The files of packages/: plans and manifests against the receipts. (Of merged packages:
+ * verify_merged.c.)
  *
  * Both are written whole before they have their names, so that one that cannot be read is damage.
  * One without the other is what a crash may leave, a remnant; where the package is sealed,
@@ -158,7 +159,7 @@ static int see_plan(struct artifact_run *a, const char *id, const char *name)
                       plan.package_id);
         return 0;
     }
-    return check_plan(a, &plan, name);
+    return plan.members > 0 ? artifact_check_merged(a, &plan, name) : check_plan(a, &plan, name);
 }
 
 static int see_package(struct artifact_run *a, const char *name)
@@ -169,7 +170,8 @@ static int see_package(struct artifact_run *a, const char *name)
     if (package_of(name, DELIVERY_PLAN_TAIL, id)) {
         return see_plan(a, id, name);
     }
-    if (package_of(name, DELIVERY_MANIFEST_TAIL, id)) {
+    if (package_of(name, DELIVERY_MANIFEST_TAIL, id) ||
+        package_of(name, DELIVERY_PAYLOAD_TAIL, id)) {
         (void)snprintf(path, sizeof path, "%s/%s" DELIVERY_PLAN_TAIL, a->packages, id);
         int r = artifact_stat(a, path, &st);
         if (r == 0) {

@@ -69,6 +69,10 @@ int artifact_read_receipt(const struct uploads *us, const char *id, struct recei
 /* The same for ID.info. */
 int artifact_read_info(const struct uploads *us, const char *id, struct upload_info *out,
                        struct err *e) MUST_CHECK;
+/* Reads all of it from the device, a piece at a time, so that progress can be shown. ERR_IO,
+ * ERR_NO_MEMORY. */
+int artifact_hash(struct artifact_run *a, int fd, uint64_t size, char hex[BLAKE3_HEX_LEN + 1],
+                  struct err *e) MUST_CHECK;
 /* packages/PACKAGE and a tail, whole; buf_free it. */
 int artifact_read_sidecar(const char *packages, const char *package_id, const char *tail,
                           struct buf *out, struct err *e) MUST_CHECK;
@@ -82,6 +86,9 @@ int artifact_check_packages(struct artifact_run *a) MUST_CHECK;
 int artifact_check_delivery(struct artifact_run *a) MUST_CHECK;
 /* delivery.sqlite says that the artifact was verified at its destination. */
 bool artifact_is_verified(struct artifact_run *a, const char *id);
+/* verify_merged.c: a merged package by its plan: manifest, receipts, payload. */
+int artifact_check_merged(struct artifact_run *a, const struct delivery_plan *plan,
+                          const char *name) MUST_CHECK;
 /* 1: a proof speaks for the artifact, 0, or ERR_. */
 int artifact_has_proof(struct artifact_run *a, const char *id) MUST_CHECK;
 void artifact_forget_proofs(struct artifact_run *a);

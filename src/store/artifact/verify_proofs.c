@@ -39,16 +39,17 @@ static int remember(struct artifact_run *a, const char *id)
     return 0;
 }
 
-static int check_against_receipt(struct artifact_run *a, const struct proof *p)
+static int check_member(struct artifact_run *a, const struct proof *p,
+                        const struct delivery_artifact *m)
 {
     struct receipt receipt;
     struct err e = {0};
     const char *package = p->plan.package_id;
-    int r = artifact_read_receipt(&a->us, p->artifact.object_id, &receipt, &e);
+    int r = artifact_read_receipt(&a->us, m->object_id, &receipt, &e);
 
     if (r == ERR_NOT_FOUND) {
         artifact_tell(a, ARTIFACT_KIND_PROOF, "proof %s: there is no receipt %s", package,
-                      p->artifact.object_id);
+                      m->object_id);
         return 0;
     }
     if (r == ERR_CORRUPT) {
@@ -57,14 +58,13 @@ static int check_against_receipt(struct artifact_run *a, const struct proof *p)
     if (r != 0) {
         return err_set(a->e, r, "%s", e.text);
     }
-    if (receipt.size_bytes != p->artifact.size_bytes ||
-        receipt.accepted_at != p->artifact.accepted_at ||
-        strcmp(receipt.checksum, p->artifact.checksum) != 0) {
+    if (receipt.size_bytes != m->size_bytes || receipt.accepted_at != m->accepted_at ||
+        strcmp(receipt.checksum, m->checksum) != 0) {
         artifact_tell(a, ARTIFACT_KIND_PROOF, "proof %s contradicts the receipt %s", package,
-                      p->artifact.object_id);
+                      m->object_id);
         return 0;
     }
-    return remember(a, p->artifact.object_id);
+    return remember(a, m->object_id);
 }
 
 static int see_proof(struct artifact_run *a, const char *name)
@@ -86,7 +86,14 @@ static int see_proof(struct artifact_run *a, const char *name)
         artifact_tell(a, ARTIFACT_KIND_PROOF, "proof %s: %s", id, e.text);
         return 0;
     }
-    return r == 0 ? check_against_receipt(a, &proof) : err_set(a->e, r, "%s", e.text);
+    if (r != 0) {
+        return err_set(a->e, r, "%s", e.text);
+    }
+    for (unsigned i = 0; r == 0 && i < proof_count(&proof); i++) {
+        r = check_member(a, &proof, proof_member(&proof, i));
+    }
+    proof_free(&proof);
+    return r;
 }
 
 static int read_all(struct artifact_run *a)
