@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "os/os.h"
-#include "store/artifact/package_read.h"
+#include "store/artifact/package_load.h"
 #include "store/artifact/verify_parts.h"
 
 #define PATH_BYTES (UPLOADS_PATH_MAX + DELIVERY_PACKAGE_LEN + 40)
@@ -125,7 +125,7 @@ int artifact_check_merged(struct artifact_run *a, const struct delivery_plan *pl
     if (r <= 0) {
         return r;
     }
-    r = package_read(a->data, plan->package_id, &again, &members, &e);
+    r = package_load(a->data, plan->package_id, &again, &members, &e);
     if (r == ERR_CORRUPT) {
         r = artifact_stat(a, path, &st); /* a purge takes it away before the plan */
         if (r == 1) {
