@@ -19,7 +19,7 @@
 #include "os/os.h"
 #include "store/artifact/package_load.h"
 
-#define CHOOSE_EVERY_NS (UINT64_C(10) * 1000000000)
+#define CHOOSE_EVERY_NS (UINT64_C(3) * 1000000000) /* settings may have changed */
 #define WARN_EVERY_NS   (UINT64_C(600) * 1000000000)
 #define CHOICES_MAX     16u /* of one project and turn: results come between */
 

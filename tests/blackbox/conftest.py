@@ -227,8 +227,9 @@ def pytest_runtest_makereport(item, call):
 # moment longer than a server that is killed.
 WITHOUT_ENGINE = {"test_archive_tls", "test_artifact_kill", "test_artifact_strace", "test_artifact_tus", "test_artifact_verify",
                   "test_backup", "test_cli", "test_deliver_threads", "test_deliveries",
-                  "test_disk_script", "test_dpkg_history", "test_follow", "test_full_disk", "test_groundhog", "test_head", "test_merged_packages",
-                  "test_history", "test_history_cases", "test_history_load", "test_http_front", "test_kill", "test_project_settings", "test_put", "test_purge",
+                  "test_disk_script", "test_dpkg_history", "test_follow", "test_full_disk", "test_groundhog", "test_head",
+                  "test_history", "test_history_cases", "test_history_load", "test_http_front", "test_kill", "test_merge_index",
+                  "test_merged_packages", "test_project_settings", "test_put", "test_purge",
                   "test_reindex", "test_retire", "test_seal", "test_start", "test_strace",
                   "test_tus_clients"}
 

@@ -83,7 +83,7 @@ def test_every_setting(door):
     (("create", "x", "--credentials-file", "k", "--identifier", "{{DATES}}"), 1, "artifacts.identifier: {{DATES}} is no placeholder"),
     (("create", "x", "--credentials-file", "k", "--identifier", ITEM, "--metadata", "title=ok", "--metadata", "title={{X}}"), 1,
      "artifacts.metadata.title[1]: {{X}} is no placeholder"),
-    (("create", "x", "--directory", "files", "--packager", "mergewarc"), 1, "artifacts.packager: mergewarc is not in this version"),
+    (("create", "x", "--directory", "files", "--packager", "mergewarc"), 1, "artifacts.package_target: the packager mergewarc needs it"),
     (("create", "x", "--directory", "files", "--identifier", "all"), 1, "or files would meet under one name"),
 ])
 def test_refused(door, args, code, words):

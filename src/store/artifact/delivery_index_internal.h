@@ -1,5 +1,5 @@
 /* The inside of delivery_index: shared by delivery_index.c (opening), delivery_change.c,
- * delivery_merge.c, delivery_next.c, delivery_show.c (statements) and delivery_hold.c (memory). */
+ * delivery_merge.c, delivery_load.c, delivery_next.c, delivery_show.c (statements) and delivery_hold.c (memory). */
 #ifndef STORE_ARTIFACT_DELIVERY_INDEX_INTERNAL_H
 #define STORE_ARTIFACT_DELIVERY_INDEX_INTERNAL_H
 
@@ -193,6 +193,12 @@ const struct index_hold *index_held(const struct delivery_index *ix, struct slic
 /* Ends all holds of this package. */
 void index_unhold(struct delivery_index *ix, const struct delivery_plan *p);
 
+/* ---- rows that are read (delivery_load.c) ---- */
+/* Size and first member. *merged: it is a merged package. */
+int index_load_package(struct delivery_index *ix, const char *package_id, struct delivery_work *out,
+                       bool *merged, struct err *e) MUST_CHECK;
+int index_load_plan(struct delivery_index *ix, const char *package_id, struct delivery_plan *out,
+                    struct err *e) MUST_CHECK;
 /* A row of INDEX_ARTIFACT_COLUMNS. */
 void index_take_artifact(struct sqlite3_stmt *st, struct delivery_artifact *out);
 /* All rows of which (?1: key), at most DELIVERY_MEMBERS_MAX; m: made. */

@@ -458,7 +458,9 @@ static void test_accepted(void **state)
            "\"attempts\":1,\"next_attempt_at\":\"1970-01-01T00:00:05.000Z\","
            "\"error\":\"the disk is \\\"full\\\"\",\"files\":[{\"name\":\"a_b.txt\",\"size\":5,"
            "\"md5\":\"00000000000000000000000000000000\"},{\"name\":\"a_b.txt.manifest.jsonl\","
-           "\"size\":6,\"md5\":\"11111111111111111111111111111111\"}]},\"local\"");
+           "\"size\":6,\"md5\":\"11111111111111111111111111111111\"}],"
+           "\"package\":{\"state\":\"sealed\",\"package_id\":\"");
+    expect_in(&r, ",\"packager\":\"identity\",\"members\":1,\"offset\":0,\"size\":5}},\"local\"");
     assert_int_equal(delivery_index_claim(ix, &plan, 6, &e), 0);
     assert_int_equal(delivery_index_park(ix, &plan, 7, "another file", "move it", &e), 0);
     expect(k, "-", line, NULL, 200, "\"error\":\"another file\",\"way_out\":\"move it\"");
@@ -655,7 +657,7 @@ static void test_status(void **state)
         "\"text\":\"no \\\"mount\\\"\"}],\"packages\":{\"building\":0,\"waiting\":0,");
     expect(k, "", "GET /api/v1/status", NULL, 200,
            "\"projects\":[{\"project\":\"files\",\"retry_wait\":{\"count\":1,\"bytes\":5}}],"
-           "\"projects_left_out\":0}},");
+           "\"projects_left_out\":0,\"packaging\":[]}},");
     delivery_index_close(ix);
     damage_index(k);
     r = kit_ask(k, "", "GET /api/v1/status", NULL);

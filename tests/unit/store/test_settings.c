@@ -320,6 +320,9 @@ static void test_durations(void **state)
 /* ---- members ---- */
 
 #define DIRECTORY "\"sink\":\"directory\",\"directory\":\"/srv/files\""
+#define MERGING                                                                    \
+    "\"packager\":\"mergewarc\",\"package_target\":1000,\"package_trigger\":6000," \
+    "\"package_max_wait\":\"24h\""
 #define ARCHIVE                                                                        \
     "\"sink\":\"internet_archive\",\"credentials_file\":\"/etc/keys\",\"identifier\":" \
     "\"{{PROJECT}}-{{PACKAGE_ID_SHORT}}\""
@@ -392,9 +395,33 @@ static void test_members(void **state)
                  paths[i]);
         expect_bad(json, "artifacts.credentials_file: it is an absolute path without");
     }
+    expect_good("{" DIRECTORY "," MERGING "}");
     expect_bad("{" DIRECTORY ",\"packager\":\"mergewarc\"}",
-               "artifacts.packager: mergewarc is not in this version");
-    expect_bad("{" DIRECTORY ",\"packager\":\"zip\"}", "artifacts.packager: there is \"identity\"");
+               "artifacts.package_target: the packager mergewarc needs it");
+    expect_bad("{" DIRECTORY ",\"packager\":\"mergewarc\",\"package_target\":5}",
+               "artifacts.package_trigger: the packager mergewarc needs it");
+    expect_bad("{" DIRECTORY ",\"packager\":\"mergewarc\",\"package_target\":5,"
+               "\"package_trigger\":5}",
+               "artifacts.package_max_wait: the packager mergewarc needs it");
+    expect_bad("{" DIRECTORY "," MERGING ",\"package_target\":6001}",
+               "artifacts.package_trigger: it is at least package_target");
+    expect_bad("{" DIRECTORY ",\"package_target\":5}",
+               "artifacts.package_target: only the packager mergewarc has it");
+    expect_bad("{" DIRECTORY ",\"package_trigger\":5}",
+               "artifacts.package_trigger: only the packager mergewarc has it");
+    expect_bad("{" DIRECTORY ",\"package_max_wait\":\"1h\"}",
+               "artifacts.package_max_wait: only the packager mergewarc has it");
+    expect_bad("{" DIRECTORY ",\"packager\":\"zip\"}",
+               "artifacts.packager: there are \"identity\"");
+    expect_bad("{" DIRECTORY "," MERGING ",\"package_target\":0}",
+               "artifacts.package_target: it is a number of bytes");
+    expect_bad("{" DIRECTORY "," MERGING ",\"package_trigger\":\"1GiB\"}",
+               "artifacts.package_trigger: it is a number of bytes");
+    expect_bad("{" DIRECTORY "," MERGING ",\"package_max_wait\":\"999ms\"}",
+               "artifacts.package_max_wait: it is a time");
+    expect_bad("{" DIRECTORY "," MERGING ",\"package_max_wait\":3}",
+               "artifacts.package_max_wait: it is a time");
+    expect_bad("{" DIRECTORY ",\"packager\":\"zip\"}", "artifacts.packager: there are \"identity\"");
     expect_bad("{" DIRECTORY ",\"require_checksum\":\"no\"}",
                "artifacts.require_checksum: it must");
     expect_bad("{" DIRECTORY ",\"retention\":30}", "artifacts.retention: it is a time of at least");
@@ -726,7 +753,7 @@ static void test_plan_refused(void **state)
         "{" DIRECTORY ",\"identifier\":\"{{PROJECTS}}-{{OBJECT_ID}}\"}",
         "{\"sink\":\"internet_archive\",\"identifier\":\"{{PACKAGE_ID}}{{PACKAGE_ID}}\"}",
         "{\"sink\":\"internet_archive\",\"remote_name\":\"{{FILENAME}}_meta.xml\"}",
-        "{" DIRECTORY ",\"packager\":\"mergewarc\"}"};
+        "{" DIRECTORY ",\"packager\":\"zip\"}"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(plan(&p, bad[i], "n.bin", &e), ERR_INVALID_PROJECT);
         assert_memory_equal(e.text, "the project's ", 14);
