@@ -138,7 +138,7 @@ static bool take_filename(struct slice line, struct delivery_artifact *a)
     }
     (void)snprintf(a->filename, sizeof a->filename, "%s", name + UPLOAD_ID_LEN + 1);
     if (strcmp(a->filename, a->object_id) == 0) {
-        a->filename[0] = '\0';
+        memset(a->filename, 0, sizeof a->filename);
     }
     return true;
 }
