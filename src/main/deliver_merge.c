@@ -1,10 +1,10 @@
 /* deliver_merge: the packages of projects that merge: those that are on the disk already, at the
  * start, and new ones of what waits.
  *
- * At the start, after the proofs and before the receipts: each PACKAGE.plan.json that the index does
- * not know is read. One of a merged package takes its members, and its build finds it made: so what
- * may have been sent is not packed again under another name, though delivery.sqlite is lost. One
- * that is damaged is logged, and its files stay; which members it had is not known any more.
+ * At the start, after the proofs and before the receipts: each PACKAGE.plan.json that the index
+ * does not know is read. One of a merged package takes its members, and its build finds it made: so
+ * what may have been sent is not packed again under another name, though delivery.sqlite is lost.
+ * One that is damaged is logged, and its files stay; which members it had is not known any more.
  *
  * New ones: the project's settings are read for each choice, since they may have changed; what
  * cannot be read now is read again in CHOOSE_EVERY_NS. A project whose packager is identity again

@@ -1,6 +1,6 @@
 /* tallyman park: artifacts whose delivery waits for a person: `list` says why and what can be done,
- * `retry` says that what stood in the way is gone, `identity` sends one as it is that cannot be in a
- * merged package.
+ * `retry` says that what stood in the way is gone, `identity` sends one as it is that cannot be in
+ * a merged package.
  *
  * retry --all collects the ids that are parked at that moment, and asks for each. Asking is
  * repeatable: it is durable when it is answered, and asking twice is asking once. One that cannot

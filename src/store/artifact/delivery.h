@@ -140,8 +140,9 @@ int delivery_counts_read(const char *data, struct delivery_counts *out, struct e
 int delivery_activity_put(const char *data, struct buf *b, struct err *e) MUST_CHECK;
 
 /* Appends `"packages":{...},"oldest_pending_at":...,"purge":{...},"projects":[...],
- * "projects_left_out":N,"packaging":[...]`: sums over all there is, of at most 200 projects; nothing where there is
- * no database. Takes a second at most: ERR_ then, and *b holds a part. Otherwise as above. */
+ * "projects_left_out":N,"packaging":[...]`: sums over all there is, of at most 200 projects;
+ * nothing where there is no database. Takes a second at most: ERR_ then, and *b holds a part.
+ * Otherwise as above. */
 int delivery_totals_put(const char *data, struct buf *b, struct err *e) MUST_CHECK;
 
 /* Any process: reads it from DATA/tallyman.sqlite. ERR_NOT_FOUND: no such project, or it takes no

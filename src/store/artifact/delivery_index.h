@@ -211,8 +211,9 @@ int delivery_index_purge_retry(struct delivery_index *ix, const char *package_id
 int delivery_index_proven(struct delivery_index *ix, const char *package_id, bool *proven,
                           struct err *e) MUST_CHECK;
 /* Of a package that has a proof, where *proven is false: its artifact and package, verified as the
- * proof says, its local bytes due to go (again: what is gone is fine). ERR_REFUSED: the index has one
- * of its members in another sealed package; nothing was changed. Inside the caller's transaction. */
+ * proof says, its local bytes due to go (again: what is gone is fine). ERR_REFUSED: the index has
+ * one of its members in another sealed package; nothing was changed. Inside the caller's
+ * transaction. */
 struct proof;
 int delivery_index_prove(struct delivery_index *ix, const struct proof *p, int64_t now_ms,
                          struct err *e) MUST_CHECK;

@@ -1,5 +1,6 @@
 /* The inside of delivery_index: shared by delivery_index.c (opening), delivery_change.c,
- * delivery_merge.c, delivery_load.c, delivery_next.c, delivery_show.c (statements) and delivery_hold.c (memory). */
+ * delivery_merge.c, delivery_load.c, delivery_next.c, delivery_show.c (statements) and
+ * delivery_hold.c (memory). */
 #ifndef STORE_ARTIFACT_DELIVERY_INDEX_INTERNAL_H
 #define STORE_ARTIFACT_DELIVERY_INDEX_INTERNAL_H
 
@@ -210,8 +211,8 @@ int index_add_artifact(struct delivery_index *ix, const struct delivery_artifact
 /* Building and due now, with its members. packager: merged or not, which makes the id. */
 int index_add_package(struct delivery_index *ix, const struct delivery_artifact *a, unsigned count,
                       bool merged, int64_t due_ms, int64_t now_ms, struct err *e) MUST_CHECK;
-/* The artifact is known, waits for nothing and is in no package. ERR_REFUSED: it is in a sealed one.
- */
+/* The artifact is known, waits for nothing and is in no package: ERR_REFUSED where it is in a
+ * sealed one. */
 int index_free_artifact(struct delivery_index *ix, const struct delivery_artifact *a,
                         struct err *e) MUST_CHECK;
 

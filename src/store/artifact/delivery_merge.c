@@ -16,8 +16,8 @@
  *   either                restore    -> member of the package that is on the disk
  *   member, sealed        stays: its package has a plan, under whose names it may have been sent
  *
- * Power failure: each step is one transaction. A package that was chosen and has no plan on the disk
- * is no fact: if the file is lost, its members wait again, and may meet others.
+ * Power failure: each step is one transaction. A package that was chosen and has no plan on the
+ * disk is no fact: if the file is lost, its members wait again, and may meet others.
  *
  * Answers: every error; a member that is in a sealed package already is ERR_REFUSED. */
 #include "base/ensure.h"

@@ -15,9 +15,10 @@
  *   feed             the last deliveries.verified_no; id: of this file, since one that was made
  *                    anew counts anew
  *
- * Triggers keep packaging: what waits is summed up without being read. And one gives each delivery its number in the transaction that makes it verified. Numbers are
- * given by the one writer, in the order of its commits, and readers see a commit only when it is
- * synced: whoever has seen a number has been shown all smaller ones, whatever the clock says.
+ * Triggers keep packaging: what waits is summed up without being read. Another gives each delivery
+ * its number in the transaction that makes it verified. Numbers are given by the one writer, in the
+ * order of its commits, and readers see a commit only when it is synced: whoever has seen a number
+ * has been shown all smaller ones, whatever the clock says.
  *
  * All are STRICT and none is the only place of anything: the head comment of delivery_index.c says
  * where each fact comes back from.

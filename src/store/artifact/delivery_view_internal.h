@@ -1,4 +1,4 @@
-/* The inside of what others read of packages: delivery_view.c (one artifact) and delivery_page.c. */
+/* The inside of what others read of packages: delivery_view.c, of one artifact, delivery_page.c. */
 #ifndef STORE_ARTIFACT_DELIVERY_VIEW_INTERNAL_H
 #define STORE_ARTIFACT_DELIVERY_VIEW_INTERNAL_H
 

@@ -1,8 +1,8 @@
 /* package_load: plan and manifest of a merged package, from DATA/packages/.
  *
- * A plan is renamed last, so it says that the package exists, and under which names it may have been
- * sent. Its members are the manifest's, believed when the manifest has the digest that is in the
- * plan, and when the package id that the members give is the plan's.
+ * A plan is renamed last, so it says that the package exists, and under which names it may have
+ * been sent. Its members are the manifest's, believed when the manifest has the digest that is in
+ * the plan, and when the package id that the members give is the plan's.
  *
  * Power failure: nothing is written. Answers: every error. */
 #include "store/artifact/package_load.h"

@@ -421,7 +421,8 @@ static void test_members(void **state)
                "artifacts.package_max_wait: it is a time");
     expect_bad("{" DIRECTORY "," MERGING ",\"package_max_wait\":3}",
                "artifacts.package_max_wait: it is a time");
-    expect_bad("{" DIRECTORY ",\"packager\":\"zip\"}", "artifacts.packager: there are \"identity\"");
+    expect_bad("{" DIRECTORY ",\"packager\":\"zip\"}",
+               "artifacts.packager: there are \"identity\"");
     expect_bad("{" DIRECTORY ",\"require_checksum\":\"no\"}",
                "artifacts.require_checksum: it must");
     expect_bad("{" DIRECTORY ",\"retention\":30}", "artifacts.retention: it is a time of at least");
