@@ -100,6 +100,20 @@ static void print_json(void *ctx, struct slice item)
     output_put(SLICE("\n"));
 }
 
+/* The file's name, or how many a package has. */
+static void print_what(struct slice item)
+{
+    struct slice package, members;
+
+    if (json_member(item, SLICE("package"), &package) &&
+        json_member(package, SLICE("members"), &members)) {
+        api_print_member(package, "member_count");
+        output_put(SLICE(" files in one"));
+    } else {
+        api_print_member(item, "filename");
+    }
+}
+
 void deliveries_print_row(void *ctx, struct slice item)
 {
     static const char *const reasons[] = {"error", "way_out"};
@@ -114,7 +128,7 @@ void deliveries_print_row(void *ctx, struct slice item)
     output_put(SLICE("  "));
     api_print_member(item, "size_bytes");
     output_put(SLICE(" bytes  "));
-    api_print_member(item, "filename");
+    print_what(item);
     if (json_member(item, SLICE("next_attempt_at"), &value)) {
         output_put(SLICE("  next at "));
         api_print_member(item, "next_attempt_at");
@@ -200,8 +214,9 @@ static void print_package(void *ctx, struct slice item)
 {
     static const char *const first[] = {"package_id", "project"};
     static const char *const own[] = {
-        "packager",      "manifest_filename", "state",      "member_count", "build_attempts",
-        "next_build_at", "build_error",       "created_at", "updated_at",   "sealed_at"};
+        "packager",       "manifest_filename", "state",       "member_count",
+        "build_attempts", "next_build_at",     "build_error", "created_at",
+        "updated_at",     "sealed_at",         "members"};
     static const char *const rest[] = {"filename",    "object_id",   "size_bytes", "checksum",
                                        "purge_after", "purge_error", "purged_at"};
     struct slice package;

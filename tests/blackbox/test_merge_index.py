@@ -90,6 +90,10 @@ def test_chosen_shown_and_back_without_the_database(world):
     rows = [json.loads(line) for line in world.server.cli("deliveries", "--json", check=0).stdout.splitlines()]
     assert {r["package_id"]: [m["object_id"] for m in r["package"]["members"]] for r in rows} == before
     assert all(r["package"]["packager"] == "mergewarc" and r["package"]["member_count"] == 3 for r in rows)
+    listed = world.server.cli("deliveries", check=0).stdout
+    assert listed.count("  verified  900 bytes  3 files in one\n") == 2, listed
+    shown = [json.loads(line) for line in world.server.cli("packages", check=0).stdout.splitlines()]
+    assert [len(row["package"]["members"]) for row in shown if row["type"] == "package"] == [3, 3]
     manifests = [p for p in world.place.rglob("*.manifest.jsonl")]
     for path in manifests:
         lines = [json.loads(line) for line in path.read_text().splitlines()]

@@ -236,14 +236,19 @@ static void choose(int64_t now_ms)
 
 static const struct delivery_ask builds = {.lane = DELIVERY_LANE_BUILD};
 
+static void next(const struct delivery_ask *ask, int64_t now_ms)
+{
+    delivery_members_free(&work.members);
+    done(delivery_index_next(ix, now_ms, ask, &work, &e));
+}
+
 /* The next build has these, in this order. It is left under way. */
 static void build_is(int64_t now_ms, unsigned count, const unsigned n[])
 {
     char id[DELIVERY_PACKAGE_LEN + 1];
     uint64_t bytes = 0;
 
-    delivery_members_free(&work.members);
-    done(delivery_index_next(ix, now_ms, &builds, &work, &e));
+    next(&builds, now_ms);
     assert_int_equal(work.task, DELIVERY_BUILD);
     assert_int_equal(work.members.count, count);
     for (unsigned i = 0; i < count; i++) {
@@ -261,7 +266,7 @@ static void build_is(int64_t now_ms, unsigned count, const unsigned n[])
 
 static void no_build(int64_t now_ms)
 {
-    done(delivery_index_next(ix, now_ms, &builds, &work, &e));
+    next(&builds, now_ms);
     assert_int_equal(work.task, DELIVERY_NOTHING);
 }
 
@@ -384,7 +389,7 @@ static void test_no_more_merging(void **state)
     assert_int_equal(made, 2);
     done(delivery_index_choose(ix, "p", &none, NOW_MS, &made, &due_ms, &e));
     assert_int_equal(made, 0);
-    done(delivery_index_next(ix, NOW_MS, &builds, &work, &e));
+    next(&builds, NOW_MS);
     assert_int_equal(work.members.count, 0);
     assert_int_equal(number("SELECT count(*) FROM packages WHERE packager = 'identity'"), 2);
     sums_fit();
@@ -427,7 +432,7 @@ static void test_hole_7_bad_members_are_parked_alone(void **state)
     assert_false(ok); /* it is being built */
     done(delivery_index_identity(ix, artifact(77, 0, 0).object_id, NOW_MS, &ok, &e));
     assert_false(ok);
-    done(delivery_index_next(ix, NOW_MS + WAIT, &builds, &work, &e));
+    next(&builds, NOW_MS + WAIT);
     assert_int_equal(work.members.count, 0);
     assert_string_equal(work.artifact.object_id, artifact(3, 0, 0).object_id);
     /* Or tried again. */
@@ -510,8 +515,7 @@ static void test_proven(void **state)
     assert_int_equal(v.package_bytes, 33);
     sums_fit();
     const struct delivery_ask purges = {.lane = DELIVERY_LANE_PURGE};
-    delivery_members_free(&work.members);
-    done(delivery_index_next(ix, NOW_MS, &purges, &work, &e));
+    next(&purges, NOW_MS);
     assert_int_equal(work.task, DELIVERY_PURGE);
     assert_int_equal(work.members.count, 3);
     assert_int_equal(work.verified_at, NOW + 1);
