@@ -59,7 +59,9 @@ static struct delivery_artifact artifact(unsigned n, uint64_t size, int64_t acce
     struct delivery_artifact a = {.size_bytes = size, .accepted_at = accepted_at, .project = "p"};
 
     snprintf(a.object_id, sizeof a.object_id, "%032x", n);
-    snprintf(a.filename, sizeof a.filename, n % 2 == 0 ? "n\"%u.warc.zst" : "", n);
+    if (n % 2 == 0) {
+        snprintf(a.filename, sizeof a.filename, "n\"%u.warc.zst", n);
+    }
     snprintf(a.checksum, sizeof a.checksum, "%064x", n);
     return a;
 }
