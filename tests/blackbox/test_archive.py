@@ -21,6 +21,7 @@ from capture_world import is_alive, wait_gone
 from conftest import Server
 from fake_archive import Fault, FakeArchive, bad_gateway, cut, lost_answer, slow_down
 from test_artifact_kill import end
+from test_merged_packages import check_payload, warc_files
 from world import SANITIZED
 
 MIB = 1 << 20
@@ -116,6 +117,24 @@ def test_an_artifact_becomes_an_item(far):
     told = {f["name"]: (f["size"], f["md5"]) for f in delivery["files"]}
     assert told == {f.key: (f.size, f.md5) for f in (manifest, payload)}
     assert file.name in manifest.data.decode()
+
+
+def test_many_files_become_one_item(far):
+    name = next(names)
+    project = far.project(name, identifier=f"{name}-{{{{PACKAGE_ID_SHORT}}}}", packager="mergewarc", package_target=1 << 20,
+                          package_trigger=1 << 20, package_max_wait="1s")
+    files = []
+    for content, plain, records in warc_files(random.Random(SEED), far.workdir, 5):
+        file = far.accept(project, content, "a.warc.zst")
+        file.plain, file.records = plain, records
+        files.append(file)
+    for file in files:
+        far.wait_state(file, "verified")
+    stored = {place: there.data for place, there in far.archive.stored().items() if place[0].startswith(f"{name}-")}
+    payloads = [place for place in stored if place[1].endswith(".warc.zst")]
+    assert len(stored) == 2 * len(payloads)
+    members = [check_payload(far, stored[item, key], stored[item, f"{key}.manifest.jsonl"], files) for item, key in payloads]
+    assert sorted(sum(members, [])) == sorted(file.id for file in files)
 
 
 @pytest.mark.parametrize("size", [1, 5 * MIB - 1, 5 * MIB, 5 * MIB + 1, 17 * MIB])

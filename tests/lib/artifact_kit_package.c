@@ -168,6 +168,10 @@ static void deliver(struct akit *k, struct akit_life *l, struct delivery_members
     int r = l->told_proven ? proof_read(AKIT_DIR, l->package_id, proof, &e)
                            : package_build(&job, &proof->plan, &e);
 
+    if (job.bad_count > 0) {
+        (void)akit_lie(k, "a good member was called bad", l, job.bad[0].text);
+        package_job_free(&job);
+    }
     if (r == 0) {
         tell_sealed(k, l, &proof->plan);
         memcpy(l->package_id, proof->plan.package_id, sizeof l->package_id);
@@ -314,6 +318,7 @@ bool akit_proven(const struct model *m, struct akit *k, struct akit_life *l)
     r = proof_parse(slice_of(text, (size_t)n), proof, &e);
     if (r == 0) {
         plan_digest(&proof->plan, digest);
+        proof_free(proof);
     }
     if (r != 0 || strcmp(digest, l->plan) != 0) {
         (void)akit_lie(k, "a proof says something else", l, e.text);

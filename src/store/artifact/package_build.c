@@ -22,7 +22,8 @@
  *
  * Answers: bytes of an identity package that are missing or are not the receipt's, and settings of
  * the project that give no allowed place, with a way out for a person; members of a merged one that
- * cannot be in it, by number; everything else (no destination, EIO, no space) is for another
+ * cannot be in it, by number, unless there is a plan already: what it names may have been sent with
+ * them, so that none may go elsewhere, and a person has to bring its bytes back; everything else (no destination, EIO, no space) is for another
  * try. */
 #include <errno.h>
 #include <stdio.h>
@@ -289,7 +290,7 @@ static int make_merged(struct package_job *job, struct delivery_plan *p, struct 
 int package_build(struct package_job *job, struct delivery_plan *out, struct err *e)
 {
     char id[DELIVERY_PACKAGE_LEN + 1];
-    bool adopted = false;
+    bool adopted = false, planned;
     int r;
 
     job->way_out = NULL;
@@ -299,7 +300,8 @@ int package_build(struct package_job *job, struct delivery_plan *out, struct err
         delivery_package_id(job->artifact, id);
     }
     r = old_place(job, id, out, e);
-    if (r == 0) {
+    planned = r == 0;
+    if (planned) {
         r = old_manifest(job, out, &adopted, e);
         if (r == 0 && adopted && merged(job)) {
             r = old_payload(job, out, &adopted, e);
@@ -312,6 +314,10 @@ int package_build(struct package_job *job, struct delivery_plan *out, struct err
     }
     if (r == 0) {
         r = merged(job) ? make_merged(job, out, e) : make(job, out, e);
+        if (planned && job->bad_count > 0) {
+            package_job_free(job); /* all were good once, and it may have been sent */
+            job->way_out = PACKAGE_WAY_OUT;
+        }
         if (r != 0) {
             package_remove_temps(job, id);
         }

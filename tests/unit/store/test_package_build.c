@@ -234,6 +234,31 @@ static void test_hole_7_9_members_that_cannot_be_in_it(void **state)
     model_free(m);
 }
 
+static void test_a_planned_package_is_not_taken_apart(void **state)
+{
+    struct model *m = new_disk();
+    struct err e = {0};
+    char path[200];
+    unsigned char byte = content[1][40];
+
+    (void)state;
+    assert_int_equal(build(&e), 0);
+    payload_name(path);
+    assert_int_equal(os_unlink(path), 0);
+    upload_name(1, path);
+    for (unsigned i = 0; i < 2; i++) {
+        byte ^= 1;
+        int fd = os_open(path, O_RDWR, 0);
+        assert_int_equal(os_pwrite_all(fd, &byte, 1, 40, NULL), 0);
+        assert_int_equal(os_close(fd), 0);
+        assert_int_equal(build(&e), i == 0 ? ERR_CORRUPT : 0);
+        assert_int_equal(job.bad_count, 0);
+        assert_int_equal(job.way_out != NULL, i == 0);
+    }
+    assert_built();
+    model_free(m);
+}
+
 static void test_hole_8_a_failing_call_makes_no_member_bad(void **state)
 {
     static const int errors[] = {EIO, EMFILE, ENOSPC, ESTALE};
@@ -346,6 +371,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_built_once, setup),
         cmocka_unit_test_setup(test_hole_7_9_members_that_cannot_be_in_it, setup),
+        cmocka_unit_test_setup(test_a_planned_package_is_not_taken_apart, setup),
         cmocka_unit_test_setup(test_hole_8_a_failing_call_makes_no_member_bad, setup),
         cmocka_unit_test_setup(test_hole_22_room_in_packages, setup),
         cmocka_unit_test_setup(test_stopped, setup),
