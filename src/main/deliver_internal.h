@@ -70,6 +70,13 @@ struct deliver_slot {
     struct artifact_verdict verdict;
 };
 
+/* Items in a row that gave trouble that may be their own (ARTIFACT_DOUBT). */
+struct deliver_doubt {
+    unsigned items; /* up to DELIVER_DOUBTS: then it is not theirs */
+    char last[DELIVERY_NAME_MAX];
+};
+#define DELIVER_DOUBTS 3u
+
 struct deliver {
     const struct deliver_options *options;
     int lock_fd;
@@ -95,6 +102,7 @@ struct deliver {
     int64_t choose_due_ms;
     struct uploads *uploads;
     struct delivery_index *index;
+    struct deliver_doubt doubt;
     struct deliver_slot *slot[DELIVER_SLOTS_MAX]; /* NULL: never needed */
     struct upload_info info;                      /* large; of one scan step */
 };

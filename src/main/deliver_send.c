@@ -7,7 +7,8 @@
  * is there first.
  *
  * A try ends after try_ms: the adapter gives up at its next look and the package is tried again
- * later. A thread that is left behind at the end of the process is to the destination what kill -9
+ * later; a verification that ends so leaves it `sent`, to be asked again. What a try may have
+ * brought without an answer is noted before the try is noted as over. A thread that is left behind at the end of the process is to the destination what kill -9
  * is: the row says `sending`, the next start asks the adapter, and what the kernel still finishes
  * of the last call is a part of the temporary file, or its renaming after its sync. The lock on the
  * directory is the kernel's to end, with the last thread, so no second process begins before that.
@@ -68,6 +69,7 @@ static int send_begin(struct deliver_slot *s, bool *run, struct err *e)
     job_begin(s);
     s->adapter = artifact_adapter(p->to.sink);
     s->attempt = s->work.attempts + (s->work.task == DELIVERY_SEND ? 1 : 0);
+    s->job.attempt = s->attempt;
     if (s->work.task == DELIVERY_SEND) {
         r = delivery_index_claim(s->d->index, p, now_s(), e);
     }
@@ -84,32 +86,67 @@ static int send_begin(struct deliver_slot *s, bool *run, struct err *e)
 
 /* ---- the thread ---- */
 
+static uint64_t ms_since(int64_t seconds)
+{
+    int64_t ms = deliver_now_ms() - seconds * 1000;
+
+    return ms > 0 ? (uint64_t)ms : 0;
+}
+
 static void send_run(struct deliver_slot *s)
 {
-    int64_t ago_ms = deliver_now_ms() - s->work.sent_at * 1000;
-
-    s->job.sent_ago_ms = s->work.task == DELIVERY_VERIFY && ago_ms > 0 ? (uint64_t)ago_ms : 0;
     if (s->work.task == DELIVERY_SEND) {
+        s->job.maybe_files = s->work.maybe_files;
+        s->job.maybe_ago_ms = ms_since(s->work.maybe_at);
         s->adapter->send(&s->job, &s->verdict);
     } else {
+        s->job.sent_ago_ms = ms_since(s->work.sent_at);
         s->adapter->verify(&s->job, &s->verdict);
     }
 }
 
 /* ---- after ---- */
 
+/* Several items in a row whose own trouble it may be: it is not. */
+static enum delivery_scope doubted(struct deliver_slot *s)
+{
+    struct deliver_doubt *doubt = &s->d->doubt;
+
+    if (doubt->items == 0 || strcmp(doubt->last, s->work.plan.identifier) != 0) {
+        memcpy(doubt->last, s->work.plan.identifier, sizeof doubt->last);
+        doubt->items += doubt->items < DELIVER_DOUBTS ? 1 : 0;
+    }
+    return doubt->items < DELIVER_DOUBTS ? DELIVERY_SCOPE_ITEM : DELIVERY_SCOPE_FAR_END;
+}
+
+static enum delivery_scope scope_of(struct deliver_slot *s)
+{
+    switch (s->verdict.scope) {
+    case ARTIFACT_THIS:
+        break;
+    case ARTIFACT_ITEM:
+        return DELIVERY_SCOPE_ITEM;
+    case ARTIFACT_DOUBT:
+        return doubted(s);
+    case ARTIFACT_PLACE:
+        return DELIVERY_SCOPE_PROJECT;
+    case ARTIFACT_KEYS:
+        return DELIVERY_SCOPE_KEYS;
+    case ARTIFACT_FAR_END:
+        return DELIVERY_SCOPE_FAR_END;
+    }
+    return DELIVERY_SCOPE_COUNT;
+}
+
 /* What shares the trouble of this package waits as well. */
 static void hold(struct deliver_slot *s, uint64_t least_ms)
 {
-    static const enum delivery_scope scopes[] = {[ARTIFACT_ITEM] = DELIVERY_SCOPE_ITEM,
-                                                 [ARTIFACT_PLACE] = DELIVERY_SCOPE_PROJECT,
-                                                 [ARTIFACT_KEYS] = DELIVERY_SCOPE_KEYS,
-                                                 [ARTIFACT_FAR_END] = DELIVERY_SCOPE_FAR_END};
+    enum delivery_scope scope = scope_of(s);
     uint64_t wait_ms = deliver_wait_ms(least_ms, 1, s->verdict.wait_ms);
 
-    if (s->verdict.scope != ARTIFACT_THIS) {
-        delivery_index_hold(s->d->index, scopes[s->verdict.scope], &s->work.plan,
-                            deliver_now_ms() + (int64_t)wait_ms, s->verdict.text);
+    if (scope != DELIVERY_SCOPE_COUNT) {
+        delivery_index_hold(s->d->index, scope, &s->work.plan, deliver_now_ms() + (int64_t)wait_ms,
+                            s->verdict.text);
         s->d->news = true;
     }
 }
@@ -185,15 +222,19 @@ static int alarm_of_late(struct deliver_slot *s, struct err *e)
     return r;
 }
 
-/* It stays sent; whether it has become visible is asked again later. */
+/* It stays sent, or may be there; whether it has become visible is asked again later. */
 static int note_unseen(struct deliver_slot *s, struct err *e)
 {
     uint64_t wait_ms = deliver_wait_ms(s->d->options->backoff_ms, 1, s->verdict.wait_ms);
     int64_t now_ms = deliver_now_ms();
-    bool late = now_ms - s->work.sent_at * 1000 >= (int64_t)s->d->options->unseen_ms;
+    bool late;
     int r;
 
-    ensure(s->work.task == DELIVERY_VERIFY);
+    if (s->work.task == DELIVERY_SEND) {
+        return delivery_index_put_off(s->d->index, &s->work.plan, now_ms / 1000,
+                                      now_ms + (int64_t)wait_ms, s->verdict.text, e);
+    }
+    late = now_ms - s->work.sent_at * 1000 >= (int64_t)s->d->options->unseen_ms;
     r = delivery_index_unseen(s->d->index, &s->work.plan, now_ms / 1000, now_ms + (int64_t)wait_ms,
                               late, s->verdict.text, e);
     return r == 0 && late ? alarm_of_late(s, e) : r;
@@ -205,7 +246,9 @@ static int note_stopped(struct deliver_slot *s, struct err *e)
         (void)snprintf(s->verdict.text, sizeof s->verdict.text,
                        "the try took longer than %" PRIu64 " s and was given up",
                        s->d->options->try_ms / 1000);
-        return note_retry(s, e);
+        s->verdict.scope = ARTIFACT_THIS;
+        s->verdict.wait_ms = 0;
+        return s->work.task == DELIVERY_SEND ? note_retry(s, e) : note_unseen(s, e);
     }
     /* What is sent stays sent, and is verified after the next start. */
     return s->work.task == DELIVERY_SEND
@@ -227,9 +270,27 @@ static int note_sent(struct deliver_slot *s, bool *again, struct err *e)
     return r;
 }
 
+/* Before the try is over: a kill between the two leaves `sending`, and that says more. */
+static int note_maybe(struct deliver_slot *s, struct err *e)
+{
+    if (s->work.task != DELIVERY_SEND || s->verdict.maybe_files == 0 ||
+        s->verdict.outcome == ARTIFACT_SENT || s->verdict.outcome == ARTIFACT_VERIFIED) {
+        return 0;
+    }
+    return delivery_index_maybe(s->d->index, &s->work.plan, now_s(), s->verdict.maybe_files, e);
+}
+
 static int send_done(struct deliver_slot *s, bool *again, struct err *e)
 {
+    int r = note_maybe(s, e);
+
     *again = false;
+    if (r < 0) {
+        return r;
+    }
+    if (s->verdict.outcome == ARTIFACT_SENT || s->verdict.outcome == ARTIFACT_VERIFIED) {
+        s->d->doubt.items = 0;
+    }
     switch (s->verdict.outcome) {
     case ARTIFACT_SENT:
         return note_sent(s, again, e);

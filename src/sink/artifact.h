@@ -53,6 +53,10 @@ struct artifact_job {
     /* verify: how long ago the runner noted SENT; it decides how often is asked, and when somebody
      * has to look at it. send: 0. */
     uint64_t sent_ago_ms;
+    unsigned attempt; /* send: which it is, from 1; those that ended as UNSEEN are not counted */
+    /* send: files (bit i: the i-th) that earlier tries may have brought, and how long ago the last
+     * of these was. For destinations that show late what they have. */
+    uint64_t maybe_files, maybe_ago_ms;
     const struct artifact_file *file; /* the canary last: adapters that care send it first */
     unsigned file_count;
     void *piece; /* ARTIFACT_PIECE_BYTES for the adapter's use during the call */
@@ -69,8 +73,9 @@ enum artifact_outcome {
     ARTIFACT_VERIFIED, /* and their sizes and digests were read back from it and are ours */
     ARTIFACT_RETRY,    /* it may work later; text */
     ARTIFACT_PARKED,   /* only a person can help; text, way_out */
-    ARTIFACT_UNSEEN,   /* verify: accepted there, not visible yet; ask again in wait_ms. No try has
-                          failed, nothing is sent again; text says what is waited for */
+    ARTIFACT_UNSEEN,   /* accepted there (send: it may be, by an earlier try), not visible yet; ask
+                          again in wait_ms. No try has failed, nothing is sent meanwhile; text says
+                          what is waited for */
     ARTIFACT_STOPPED   /* given up because of stopping; nothing of ours is left half done */
 };
 
@@ -78,6 +83,7 @@ enum artifact_outcome {
 enum artifact_scope {
     ARTIFACT_THIS,   /* only this package */
     ARTIFACT_ITEM,   /* every package of this identifier */
+    ARTIFACT_DOUBT,  /* the same; when several items in a row say so: every package of this sink */
     ARTIFACT_PLACE,  /* every package of the project: its place */
     ARTIFACT_KEYS,   /* every package sent with these credentials */
     ARTIFACT_FAR_END /* every package of this sink */
@@ -85,7 +91,8 @@ enum artifact_scope {
 
 struct artifact_verdict {
     enum artifact_outcome outcome;
-    uint64_t bytes;            /* that were brought to the destination by this call */
+    uint64_t bytes;       /* that were brought to the destination by this call */
+    uint64_t maybe_files; /* send: those that this call has brought, or may have; of SENT: any */
     enum artifact_scope scope; /* with RETRY and PARKED */
     /* RETRY: not before (the runner's own backoff may be longer); UNSEEN: ask again in; 0: the
      * runner decides. */
@@ -96,7 +103,7 @@ struct artifact_verdict {
 
 struct artifact_adapter {
     const char *name; /* as in artifact_projects.sink */
-    /* SENT, or VERIFIED when all was there already and proven; RETRY, PARKED, STOPPED. */
+    /* SENT, or VERIFIED when all was there already and proven; RETRY, PARKED, UNSEEN, STOPPED. */
     void (*send)(const struct artifact_job *job, struct artifact_verdict *out);
     /* After SENT, at any later time: VERIFIED, RETRY (it is then sent again), PARKED, STOPPED. */
     void (*verify)(const struct artifact_job *job, struct artifact_verdict *out);

@@ -16,8 +16,9 @@
  * another account's item.
  *
  * If power fails, or the process is killed: a PUT that was interrupted left nothing, one that was
- * whole left the file; the next call's look finds out. An answer not yet seen, of a file not yet
- * visible, costs a second PUT of the same bytes.
+ * whole left the file, perhaps not visible yet. The runner knows of each such try (job.maybe_files),
+ * and until the time of an answer has passed nothing that it may have brought is sent again: the
+ * answer is UNSEEN, and the next call looks once more.
  *
  * Answers (verdicts): internet_archive_verdict.c for what the Archive says; PARKED for a plan or
  * local bytes that time does not mend; RETRY, held for all with these keys, for a key file that
@@ -119,7 +120,22 @@ static bool meet_other(struct archive *a, const struct artifact_file *f)
     return false;
 }
 
-/* What is to be sent, counted. False: it cannot be. */
+/* The i-th file is not to be seen, and an earlier try may have brought it. */
+static bool may_still_show(struct archive *a, unsigned i)
+{
+    const struct artifact_job *job = a->job;
+
+    if ((job->maybe_files >> i & 1) == 0 || job->maybe_ago_ms >= job->endpoints->answer_ms) {
+        return false;
+    }
+    (void)archive_say(
+        a, ARTIFACT_UNSEEN, ARTIFACT_THIS, archive_ask_ms(job->endpoints, job->maybe_ago_ms), "",
+        "an earlier try may have brought %s: it is looked for before it is sent again",
+        job->file[i].name);
+    return true;
+}
+
+/* What is to be sent, counted. False: it cannot be, or not yet. */
 static bool find_missing(struct archive *a, unsigned *missing)
 {
     uint64_t bytes = 0;
@@ -137,6 +153,9 @@ static bool find_missing(struct archive *a, unsigned *missing)
             a->base_bytes += f->size;
             break;
         case ARCHIVE_ABSENT:
+            if (may_still_show(a, i)) {
+                return false;
+            }
             *missing += 1;
             bytes += f->size;
             break;

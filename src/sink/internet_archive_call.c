@@ -92,7 +92,7 @@ bool archive_call(struct archive *a, struct transfer *t, struct buf *url, struct
 }
 
 bool archive_get(struct archive *a, struct buf *url, uint64_t answer_ms, uint64_t bytes_max,
-                 const char *what, struct net_answer *answer)
+                 enum artifact_scope scope, const char *what, struct net_answer *answer)
 {
     struct transfer t = {.method = "GET",
                          .stall_ms = STALL_MS,
@@ -108,8 +108,13 @@ bool archive_get(struct archive *a, struct buf *url, uint64_t answer_ms, uint64_
     if (!archive_call(a, &t, url, answer, &sent, &end, &e)) {
         return false;
     }
-    if (end != TRANSFER_ANSWERED) {
-        return archive_say(a, ARTIFACT_RETRY, ARTIFACT_FAR_END, 0, "", "%s: %s", what, e.text);
+    if (end == TRANSFER_ANSWERED) {
+        return true;
     }
-    return true;
+    if (end == TRANSFER_UNREACHED) {
+        scope = ARTIFACT_FAR_END;
+    } else if (end == TRANSFER_NO_MEMORY) {
+        scope = ARTIFACT_THIS;
+    }
+    return archive_say(a, ARTIFACT_RETRY, scope, 0, "", "%s: %s", what, e.text);
 }

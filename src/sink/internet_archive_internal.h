@@ -74,8 +74,6 @@ bool archive_going_on(struct archive *a);
 /* How often is asked, by how long it has been waited: from 10 s to 10 min with the default
  * answer_ms of half an hour, in proportion with another. */
 uint64_t archive_ask_ms(const struct artifact_endpoints *to, uint64_t waited_ms);
-/* Sleeps, in pieces. False: the process ends (and the verdict says so). */
-bool archive_wait(struct archive *a, uint64_t wait_ms);
 
 /* ---- internet_archive_keys.c ---- */
 /* ERR_NOT_FOUND, ERR_IO: it cannot be read; ERR_USAGE: other than two lines of one word each.
@@ -103,9 +101,10 @@ void archive_judge_ration(struct archive *a, const struct archive_error *said);
  * False: the verdict is in a->out. *end is the other ones. */
 bool archive_call(struct archive *a, struct transfer *t, struct buf *url, struct net_answer *answer,
                   uint64_t *sent, enum transfer_end *end, struct err *e) MUST_CHECK;
-/* A GET, its whole answer of any status. False: the verdict is there: RETRY of the far side. */
+/* A GET, its whole answer of any status. False: the verdict is there: RETRY, of the far side where
+ * there is no connection, of `scope` where one gave no answer. */
 bool archive_get(struct archive *a, struct buf *url, uint64_t answer_ms, uint64_t bytes_max,
-                 const char *what, struct net_answer *answer) MUST_CHECK;
+                 enum artifact_scope scope, const char *what, struct net_answer *answer) MUST_CHECK;
 
 /* ---- internet_archive_look.c ---- */
 /* What is there; false: the verdict says why nobody knows, or who has to help. */
@@ -117,7 +116,8 @@ int archive_item_read(struct slice text, const struct artifact_job *job, struct 
 bool archive_may_send(struct archive *a) MUST_CHECK;
 
 /* ---- internet_archive_put.c ---- */
-/* Brings one file. True: the Archive has accepted it. */
+/* Brings one file. True: the Archive has accepted it. a->out->maybe_files has it then, and when
+ * nobody knows. */
 bool archive_put(struct archive *a, unsigned index, bool derive) MUST_CHECK;
 
 #endif

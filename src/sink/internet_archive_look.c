@@ -3,7 +3,9 @@
  * The metadata API answers an item that nobody made with {} and 200. It lags behind the uploads, by
  * minutes or hours, so that a file which is not in it is not known to be absent. Values are texts,
  * numbers or lists, as it comes. An answer that is larger than the bound cannot be read, and will
- * not become smaller: a person has to choose another item.
+ * not become smaller: a person has to choose another item. Where there is an answer and it does not
+ * tell what is in the item, that may be of this item alone, and holds the others only when several
+ * items in a row give none; 429 and 503 are of all.
  *
  * check_limit names the access key in its URL: no text or log here has that URL. When it cannot be
  * asked, that is neither a yes nor an overload; it is asked again later. */
@@ -171,8 +173,8 @@ bool archive_look(struct archive *a)
 
     buf_printf(&url, "%s/metadata/%s", a->job->endpoints->archive_metadata, a->job->identifier);
     buf_put_char(&url, '\0');
-    ok = archive_get(a, &url, LOOK_ANSWER_MS, ARCHIVE_LOOK_BYTES, "the item cannot be looked at",
-                     &answer);
+    ok = archive_get(a, &url, LOOK_ANSWER_MS, ARCHIVE_LOOK_BYTES, ARTIFACT_DOUBT,
+                     "the item cannot be looked at", &answer);
     if (ok && answer.status == 200 && !answer.complete && answer.body.len >= ARCHIVE_LOOK_BYTES) {
         ok = archive_say(a, ARTIFACT_PARKED, ARTIFACT_ITEM, 0,
                          "choose an identifier that gives fewer files to an item; packages keep "
@@ -180,11 +182,12 @@ bool archive_look(struct archive *a)
                          "the item %s has so many files that what is there cannot be read",
                          a->job->identifier);
     } else if (ok && (answer.status != 200 || !answer.complete)) {
-        ok = archive_say(a, ARTIFACT_RETRY, ARTIFACT_FAR_END, 0, "",
+        bool of_all = answer.status == 429 || answer.status == 503;
+        ok = archive_say(a, ARTIFACT_RETRY, of_all ? ARTIFACT_FAR_END : ARTIFACT_DOUBT, 0, "",
                          "the item cannot be looked at: the Archive answers %u%s", answer.status,
                          answer.complete ? "" : ", cut short");
     } else if (ok && archive_item_read(buf_slice(&answer.body), a->job, &a->item, &e) != 0) {
-        ok = archive_say(a, ARTIFACT_RETRY, ARTIFACT_ITEM, MINUTE_MS, "",
+        ok = archive_say(a, ARTIFACT_RETRY, ARTIFACT_DOUBT, MINUTE_MS, "",
                          "the item cannot be looked at: %s", e.text);
     } else if (ok && a->item.dark) {
         ok = archive_say(a, ARTIFACT_PARKED, ARTIFACT_ITEM, 0,
@@ -262,7 +265,7 @@ bool archive_may_send(struct archive *a)
     net_put_query(&query, "bucket", slice_cstr(a->job->identifier));
     buf_printf(&url, "%s/?%.*s", a->job->endpoints->archive_s3, (int)query.len, query.ptr);
     buf_put_char(&url, '\0');
-    ok = archive_get(a, &url, LIMIT_ANSWER_MS, ARCHIVE_ERROR_BYTES,
+    ok = archive_get(a, &url, LIMIT_ANSWER_MS, ARCHIVE_ERROR_BYTES, ARTIFACT_FAR_END,
                      "it is not known whether the Archive takes uploads now", &answer) &&
          judge_limit(a, &answer);
     net_answer_free(&answer);

@@ -6,22 +6,24 @@
  * x-archive-keep-old-version is set: we looked, and nothing was under the name, but if somebody was
  * quicker, his file stays beside ours and is not lost.
  *
- * An answer that is lost after the last byte says nothing: often the file is there. Then it is
- * looked for, for as long as an answer would have been waited for, and only then is it sent again
- * by a later try, which looks once more first. */
+ * An answer that is lost after the last byte says nothing: often the file is there. The verdict
+ * says so, the runner keeps it, and for as long as an answer would have been waited for later tries
+ * only look for the file (internet_archive.c). So it is with an answer that a gateway gives in the
+ * Archive's place.
+ *
+ * 417: something between does not know Expect; then the body goes without. */
 #include <errno.h>
 #include <stdio.h>
 
 #include "base/ensure.h"
 #include "base/hash.h"
-#include "base/log.h"
 #include "os/os.h"
 #include "sink/internet_archive_internal.h"
 
 #define EXPECT_MS     2000
 #define HEADERS_MAX   (ARCHIVE_VALUES_MAX + 12)
 #define NUMBERS_BYTES 64
-#define NS_PER_MS     UINT64_C(1000000)
+#define NOT_EXPECTED  417
 
 #define WAY_OUT_LOCAL "put the original bytes back, then: tallyman park retry"
 
@@ -189,9 +191,17 @@ static bool send_it(struct put *p, struct buf *meta, bool derive, struct net_ans
     }
     buf_printf(&url, "%s/%s/%s", a->job->endpoints->archive_s3, a->job->identifier, p->f->name);
     buf_put_char(&url, '\0');
-    t.header = p->header;
-    t.header_count = p->headers;
-    ok = archive_call(a, &t, &url, answer, sent, end, e);
+    for (;;) {
+        t.header = p->header;
+        t.header_count = p->headers;
+        ok = archive_call(a, &t, &url, answer, sent, end, e);
+        if (!ok || *end != TRANSFER_ANSWERED || answer->status != NOT_EXPECTED ||
+            t.expect_ms == 0) {
+            break;
+        }
+        net_answer_free(answer);
+        t.expect_ms = 0;
+    }
     buf_free(&url);
     return ok;
 }
@@ -227,6 +237,7 @@ static bool accepted(struct put *p, const struct net_answer *answer, uint64_t se
                            (int)(etag.len < 64 ? etag.len : 64), etag.ptr, p->f->name, p->f->md5);
     }
     p->a->out->bytes += p->f->size;
+    p->a->out->maybe_files |= UINT64_C(1) << p->index;
     p->a->put = true;
     return true;
 }
@@ -246,34 +257,13 @@ static bool refused(struct put *p, const struct net_answer *answer)
     return false;
 }
 
-/* The answer is lost: is the file there? True: yes, and whole. */
-static bool look_for_it(struct put *p, const struct err *lost)
+/* All of it left, and nobody knows whether the Archive has it. */
+static bool is_unknown(const struct put *p, enum transfer_end end, const struct net_answer *answer,
+                       uint64_t sent)
 {
-    struct archive *a = p->a;
-    uint64_t begun_ns = os_clock_mono_ns();
-    uint64_t bound_ms = a->job->endpoints->answer_ms;
+    bool gateway = end == TRANSFER_ANSWERED && (answer->status == 502 || answer->status == 504);
 
-    log_line(LOG_WARN, "deliver", "%s; the file is looked for before it is sent again", lost->text);
-    for (;;) {
-        uint64_t waited_ms = (os_clock_mono_ns() - begun_ns) / NS_PER_MS;
-        bool looked = archive_look(a);
-        if (looked && a->item.seen[p->index] == ARCHIVE_SAME) {
-            a->out->bytes += p->f->size;
-            a->put = true;
-            return true;
-        }
-        if (!looked && a->out->outcome != ARTIFACT_RETRY) {
-            return false; /* parked, or the end */
-        }
-        if (waited_ms >= bound_ms) {
-            return archive_say(a, ARTIFACT_RETRY, ARTIFACT_THIS,
-                               archive_ask_ms(a->job->endpoints, waited_ms), "",
-                               "%s; the file has not appeared, and is sent again", lost->text);
-        }
-        if (!archive_wait(a, archive_ask_ms(a->job->endpoints, waited_ms))) {
-            return false;
-        }
-    }
+    return sent == p->f->size && (end == TRANSFER_LOST || end == TRANSFER_STOPPED || gateway);
 }
 
 static bool judge_end(struct put *p, enum transfer_end end, const struct net_answer *answer,
@@ -284,7 +274,8 @@ static bool judge_end(struct put *p, enum transfer_end end, const struct net_ans
         return answer->status == 200 || answer->status == 201 ? accepted(p, answer, sent)
                                                               : refused(p, answer);
     case TRANSFER_LOST:
-        return look_for_it(p, e);
+        return archive_say(p->a, ARTIFACT_RETRY, ARTIFACT_THIS, 0, "",
+                           "%s; the file is looked for before it is sent again", e->text);
     case TRANSFER_SOURCE:
         ensure(p->said);
         return false;
@@ -314,8 +305,13 @@ bool archive_put(struct archive *a, unsigned index, bool derive)
     if (ok && meta.failed) {
         ok = archive_say(a, ARTIFACT_RETRY, ARTIFACT_THIS, 0, "", "no memory for headers");
     }
-    ok = ok && send_it(&p, &meta, derive, &answer, &sent, &end, &e) &&
-         judge_end(&p, end, &answer, sent, &e);
+    if (ok) {
+        ok = send_it(&p, &meta, derive, &answer, &sent, &end, &e);
+        if (is_unknown(&p, end, &answer, sent)) {
+            a->out->maybe_files |= UINT64_C(1) << index;
+        }
+    }
+    ok = ok && judge_end(&p, end, &answer, sent, &e);
     net_answer_free(&answer);
     buf_free(&meta);
     if (p.fd >= 0) {

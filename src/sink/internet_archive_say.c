@@ -1,12 +1,9 @@
-/* internet_archive_say: verdicts, and waiting. */
+/* internet_archive_say: verdicts. */
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "os/os.h"
 #include "sink/internet_archive_internal.h"
 
-#define NS_PER_MS     UINT64_C(1000000)
-#define SLICE_MS      100
 #define ASK_MS_MIN    20
 #define ASK_FIRST     180 /* of answer_ms: 10 s of 30 min */
 #define ASK_LAST      3   /* 10 min of 30 min */
@@ -58,18 +55,4 @@ uint64_t archive_ask_ms(const struct artifact_endpoints *to, uint64_t waited_ms)
     ms = ms > most_ms ? most_ms : ms;
     ms = ms < least_ms ? least_ms : ms;
     return ms < ASK_MS_MIN ? ASK_MS_MIN : ms;
-}
-
-bool archive_wait(struct archive *a, uint64_t wait_ms)
-{
-    uint64_t end_ns = os_clock_mono_ns() + wait_ms * NS_PER_MS;
-
-    for (uint64_t now_ns = os_clock_mono_ns(); now_ns < end_ns; now_ns = os_clock_mono_ns()) {
-        uint64_t left_ms = (end_ns - now_ns) / NS_PER_MS + 1;
-        if (!archive_going_on(a)) {
-            return false;
-        }
-        (void)os_poll(NULL, 0, left_ms < SLICE_MS ? (int)left_ms : SLICE_MS);
-    }
-    return archive_going_on(a);
 }

@@ -9,13 +9,17 @@
  *   503 is not always a matter of time: "appears to be spam" needs a letter to the Archive, and
  *   sending again would make it worse. A ration of one item must not stop the others, a full
  *   archive must stop all. A reason that nobody has seen yet counts as a ration, and is told.
- *   403 has four reasons. Where its words do not tell which, the item does: one that exists and
- *   takes nothing from us is somebody else's; anywhere else it is the keys. */
+ *   403 has many reasons. Where its words do not tell which, the item does: one that exists and
+ *   takes nothing from us is somebody else's. Anywhere else nobody knows: it may be the account, the
+ *   project's settings or this package. The project waits an hour (other projects go on, with the
+ *   same keys too), and a package that is refused so REFUSALS_MAX times is parked with the text, so
+ *   that it stands in nobody's way. Only codes that speak of keys or account hold the key file. */
 #include <stdio.h>
 
 #include "sink/internet_archive_internal.h"
 
-#define SOON 0 /* the runner's backoff */
+#define SOON         0 /* the runner's backoff */
+#define REFUSALS_MAX 3 /* for a reason that we do not know */
 
 enum does {
     SAYS,   /* the row is the verdict */
@@ -84,8 +88,8 @@ enum does {
     X(403, "", "item size", SAYS, PARKED, ITEM, 0, "the item would be too large", W_SIZE)          \
     X(403, "", "1099511627776", SAYS, PARKED, ITEM, 0, "the item would be too large", W_SIZE)      \
     X(403, "", "too large", SAYS, PARKED, ITEM, 0, "the item would be too large", W_SIZE)          \
-    X(403, "", "", OWNER, RETRY, KEYS, 60 * MINUTE_MS,                                             \
-      "the Archive lets the account do nothing there", W_KEYS)                                     \
+    X(403, "", "", OWNER, RETRY, PLACE, 60 * MINUTE_MS,                                            \
+      "the Archive refuses it, in words that we do not know", W_ODD)                               \
     X(404, "NoSuchBucket", "", SAYS, RETRY, THIS, SOON, "the item is not made yet", "")            \
     X(409, "BucketAlreadyExists", "", OWNER, RETRY, THIS, SOON,                                    \
       "the item has been made meanwhile", "")                                                      \
@@ -157,6 +161,9 @@ static void owner_decides(struct archive *a, const struct answer *row, const cha
         (void)archive_say(a, ARTIFACT_PARKED, ARTIFACT_THIS, 0, W_ODD,
                           "the Archive took one file of the package and refuses the other (%s)",
                           text);
+    } else if (row->scope == ARTIFACT_PLACE && a->job->attempt >= REFUSALS_MAX) {
+        (void)archive_say(a, ARTIFACT_PARKED, ARTIFACT_THIS, 0, W_ODD, "%s, at try %u (%s)",
+                          row->what, a->job->attempt, text);
     } else {
         (void)archive_say(a, row->outcome, row->scope, row->wait_ms, row->way_out, "%s (%s)",
                           row->what, text);

@@ -345,6 +345,23 @@ int delivery_index_retry(struct delivery_index *ix, const struct delivery_plan *
     return change(ix, INDEX_RETRY, &c, "postpone a delivery", e);
 }
 
+int delivery_index_put_off(struct delivery_index *ix, const struct delivery_plan *p, int64_t now,
+                           int64_t due_ms, const char *text, struct err *e)
+{
+    struct change c = {p->package_id, p->to.sink, now, due_ms, text, NULL};
+
+    return change(ix, INDEX_PUT_OFF, &c, "put off a delivery", e);
+}
+
+int delivery_index_maybe(struct delivery_index *ix, const struct delivery_plan *p, int64_t now,
+                         uint64_t files, struct err *e)
+{
+    struct change c = {p->package_id, p->to.sink, now, -1, NULL, NULL};
+
+    db_bind_int(ix->st[INDEX_MAYBE], 7, (int64_t)files);
+    return change(ix, INDEX_MAYBE, &c, "note what may be there", e);
+}
+
 int delivery_index_park(struct delivery_index *ix, const struct delivery_plan *p, int64_t now,
                         const char *text, const char *way_out, struct err *e)
 {

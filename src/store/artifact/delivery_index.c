@@ -17,11 +17,17 @@
  *   sending, sent         verified   -> verified    D, after the destination was read back
  *   sending, sent         failed     -> retry_wait  D, due after the backoff
  *   sending, sent         refused    -> parked      D
+ *   sending               put off    -> retry_wait  D, attempt not counted: what an earlier try
+ *                                                   may have brought is looked for, not sent
  *   sending               restart    -> retry_wait  due now, attempts kept
  *   parked                restart    -> retry_wait  due now: whoever restarts has looked at it.
  *                                                   What the Archive has refused stays parked until
  *                                                   somebody asks: a process that is started again
  *                                                   by itself must not send a "spam" once more
+ *
+ * Whether a try that did not end as sent may have brought something is kept in its row
+ * (maybe_files), for destinations that show late what they have: noted before such a try is noted
+ * as over, and at the start of the process for every row that is `sending` then.
  *
  * Power failure or kill -9 between any two: sending is taken up again and finds what is at the
  * destination already; sent is verified again; a verification that was not noted is made again.
@@ -197,8 +203,10 @@ void delivery_index_close(struct delivery_index *ix)
 
 int delivery_index_restart(struct delivery_index *ix, int64_t now_ms, struct err *e)
 {
-    char sql[512];
+    char sql[640];
     int n = snprintf(sql, sizeof sql,
+                     "UPDATE deliveries SET maybe_files = -1, maybe_at = %lld"
+                     " WHERE state = 'sending';"
                      "UPDATE deliveries SET state = 'retry_wait', next_attempt_ms = %lld,"
                      " last_error = CASE state WHEN 'sending' THEN"
                      " 'the process ended while it was being sent' ELSE last_error END,"
@@ -206,7 +214,7 @@ int delivery_index_restart(struct delivery_index *ix, int64_t now_ms, struct err
                      " (state = 'parked' AND sink <> '" DESTINATION_ARCHIVE "');"
                      "UPDATE packages SET state = 'building', next_build_ms = %lld, way_out = ''"
                      " WHERE state = 'blocked'; DELETE FROM running; DELETE FROM holds",
-                     (long long)now_ms, (long long)now_ms);
+                     (long long)now_ms / 1000, (long long)now_ms, (long long)now_ms);
     int r;
 
     ensure(n > 0 && (size_t)n < sizeof sql);

@@ -20,8 +20,8 @@ int delivery_index_open(const char *data, struct delivery_index **out, bool *reb
 void delivery_index_close(struct delivery_index *ix); /* NULL is fine */
 /* After it was closed: for damage that was met on the way. The next open makes it anew. */
 int delivery_index_put_aside(const char *data, struct err *e) MUST_CHECK;
-/* At the start of the process: what was being sent was interrupted, and what is parked has its
- * person's attention: both are due now. */
+/* At the start of the process: what was being sent was interrupted, so that all of its files may be
+ * there, and what is parked has its person's attention: both are due now. */
 int delivery_index_restart(struct delivery_index *ix, int64_t now_ms, struct err *e) MUST_CHECK;
 
 /* ---- reconciliation with receipts/ ---- */
@@ -106,6 +106,8 @@ struct delivery_work {
     struct delivery_members members;
     unsigned attempts;         /* that were made so far: of the build, or to send */
     int64_t sent_at;           /* of VERIFY and PURGE */
+    uint64_t maybe_files;      /* of SEND: that earlier tries may have brought, bit by bit */
+    int64_t maybe_at;          /* the last of these; 0: none */
     int64_t verified_at;       /* of PURGE */
     struct delivery_plan plan; /* of all but BUILD */
 };
@@ -197,6 +199,13 @@ int delivery_index_verified(struct delivery_index *ix, const struct delivery_pla
 /* sending, sent -> retry_wait. */
 int delivery_index_retry(struct delivery_index *ix, const struct delivery_plan *p, int64_t now,
                          int64_t due_ms, const char *text, struct err *e) MUST_CHECK;
+/* sending -> retry_wait, and the attempt is not counted: nothing was sent, because what an earlier
+ * one may have brought was looked for. */
+int delivery_index_put_off(struct delivery_index *ix, const struct delivery_plan *p, int64_t now,
+                           int64_t due_ms, const char *text, struct err *e) MUST_CHECK;
+/* sending, and stays: these files may be there, whatever becomes of the try. */
+int delivery_index_maybe(struct delivery_index *ix, const struct delivery_plan *p, int64_t now,
+                         uint64_t files, struct err *e) MUST_CHECK;
 /* sending, sent -> parked. */
 int delivery_index_park(struct delivery_index *ix, const struct delivery_plan *p, int64_t now,
                         const char *text, const char *way_out, struct err *e) MUST_CHECK;

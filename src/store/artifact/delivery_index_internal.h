@@ -16,7 +16,7 @@
 #define INDEX_TEXT_OF(name) INDEX_TEXT(name)
 #define INDEX_HEAD                                                          \
     "SELECT next_attempt_ms, package_id, attempts, sink, identifier, keys," \
-    " ifnull(sent_at, 0) FROM deliveries"
+    " ifnull(sent_at, 0), maybe_files, maybe_at FROM deliveries"
 
 #define INDEX_ARTIFACT_COLUMNS \
     "SELECT a.object_id, a.project, a.filename, a.checksum, a.size_bytes, a.accepted_at"
@@ -145,6 +145,11 @@
     X(RETRY, "UPDATE deliveries SET state = 'retry_wait', next_attempt_ms = ?4,"                  \
              " last_error = ?5, way_out = '', updated_at = ?3"                                    \
              " WHERE package_id = ?1 AND sink = ?2 AND state IN ('sending', 'sent')")             \
+    X(MAYBE, "UPDATE deliveries SET maybe_files = maybe_files | ?7, maybe_at = ?3"                \
+             " WHERE package_id = ?1 AND sink = ?2 AND state = 'sending'")                        \
+    X(PUT_OFF, "UPDATE deliveries SET state = 'retry_wait', attempts = attempts - 1,"             \
+               " next_attempt_ms = ?4, last_error = ?5, way_out = '', updated_at = ?3"            \
+               " WHERE package_id = ?1 AND sink = ?2 AND state = 'sending'")                      \
     X(PARK, "UPDATE deliveries SET state = 'parked', last_error = ?5, way_out = ?6,"              \
             " updated_at = ?3"                                                                    \
             " WHERE package_id = ?1 AND sink = ?2 AND state IN ('sending', 'sent')")

@@ -126,6 +126,8 @@ struct head {
     char package_id[DELIVERY_PACKAGE_LEN + 1];
     unsigned attempts;
     int64_t sent_at;
+    uint64_t maybe_files;
+    int64_t maybe_at;
 };
 
 static bool is_due(int64_t due_ms, int64_t now_ms)
@@ -157,6 +159,10 @@ static void take_head(struct head *out, const struct line *line, struct sqlite3_
     take(out->package_id, sizeof out->package_id, db_column(st, 1));
     out->attempts = (unsigned)sqlite3_column_int64(st, 2);
     out->sent_at = line->task == DELIVERY_VERIFY ? sqlite3_column_int64(st, 6) : 0;
+    if (line->task == DELIVERY_SEND) {
+        out->maybe_files = (uint64_t)sqlite3_column_int64(st, 7);
+        out->maybe_at = sqlite3_column_int64(st, 8);
+    }
 }
 
 /* The first row that may go, now or later. *first: the hold of the first WINDOW rows, where there
@@ -312,6 +318,8 @@ static int give(const struct search *s, const char *project, const struct head *
     out->due_ms = h->due_ms;
     out->attempts = h->attempts;
     out->sent_at = h->sent_at;
+    out->maybe_files = h->maybe_files;
+    out->maybe_at = h->maybe_at;
     ix->picks += s->ask->lane == DELIVERY_LANE_SEND ? 1 : 0;
     take(ix->after[s->ask->lane], sizeof ix->after[0], slice_cstr(project));
     note_run(ix, s->ask->lane, project, h->package_id);

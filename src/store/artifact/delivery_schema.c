@@ -122,7 +122,8 @@ static const char version_2[] =
     " new.size_bytes) ON CONFLICT(project) DO UPDATE SET artifacts = artifacts + 1,"        \
     " bytes = bytes + new.size_bytes;"
 
-/* packages anew, for its check of the packager. */
+/* packages anew, for its check of the packager. maybe_files: files (bit i: the plan's i-th) that tries
+ * up to maybe_at may have brought, though none of them ended as sent. */
 static const char version_3[] =
     "DROP INDEX packages_due; DROP INDEX packages_state; DROP INDEX packages_due_small;"
     "DROP INDEX packages_purge; DROP INDEX packages_created;"
@@ -161,7 +162,9 @@ static const char version_3[] =
     " WHEN new.waiting = 1 AND old.waiting = 0 BEGIN" COUNT_WAITING " END;"
     "CREATE TRIGGER artifacts_go AFTER UPDATE OF waiting ON artifacts"
     " WHEN new.waiting = 0 AND old.waiting = 1 BEGIN UPDATE packaging SET"
-    " artifacts = artifacts - 1, bytes = bytes - new.size_bytes WHERE project = new.project; END;";
+    " artifacts = artifacts - 1, bytes = bytes - new.size_bytes WHERE project = new.project; END;"
+    "ALTER TABLE deliveries ADD COLUMN maybe_files INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE deliveries ADD COLUMN maybe_at INTEGER NOT NULL DEFAULT 0;";
 
 int delivery_schema_check(struct sqlite3 *db, int64_t *version, struct err *e)
 {

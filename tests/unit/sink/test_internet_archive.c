@@ -302,6 +302,8 @@ static void test_metadata_that_is_odd(void **state)
         enum artifact_outcome send, verify;
         const char *text;
     } odd[] = {
+        {"HTTP/1.1 429 X\r\nContent-Length: 0\r\n\r\n", ARTIFACT_RETRY, ARTIFACT_UNSEEN, "429"},
+        {"HTTP/1.1 503 X\r\nContent-Length: 0\r\n\r\n", ARTIFACT_RETRY, ARTIFACT_UNSEEN, "503"},
         {"HTTP/1.1 500 X\r\nContent-Length: 0\r\n\r\n", ARTIFACT_RETRY, ARTIFACT_UNSEEN, "500"},
         {"HTTP/1.1 200 X\r\nContent-Length: 9\r\n\r\n{}", ARTIFACT_RETRY, ARTIFACT_UNSEEN, "cut"},
         {"HTTP/1.1 200 X\r\nContent-Length: 6\r\n\r\n<html>", ARTIFACT_RETRY, ARTIFACT_UNSEEN,
@@ -317,6 +319,9 @@ static void test_metadata_that_is_odd(void **state)
         w->fake->metadata = odd[i].answer;
         do_send(w, odd[i].send);
         assert_non_null(strstr(w->v.text, odd[i].text));
+        assert_int_equal(w->v.scope, odd[i].send == ARTIFACT_PARKED ? ARTIFACT_ITEM
+                                     : i < 2                        ? ARTIFACT_FAR_END
+                                                                    : ARTIFACT_DOUBT);
         do_verify(w, odd[i].verify);
         assert_non_null(strstr(w->v.text, odd[i].text));
         assert_true(odd[i].verify != ARTIFACT_UNSEEN || w->v.wait_ms > 0);
@@ -402,7 +407,7 @@ static const struct {
     {403, XML("SignatureDoesNotMatch", "", SECRET), ARTIFACT_RETRY, ARTIFACT_KEYS, 3600000,
      "secret"},
     {403, XML("AccountProblem", "", ""), ARTIFACT_RETRY, ARTIFACT_KEYS, 3600000, "account"},
-    {403, XML("AccessDenied", "", ""), ARTIFACT_RETRY, ARTIFACT_KEYS, 3600000, "AccessDenied"},
+    {403, XML("AccessDenied", "", ""), ARTIFACT_RETRY, ARTIFACT_PLACE, 3600000, "AccessDenied"},
     {403, XML("AccessDenied", "", "You lack sufficient privileges to write to those collections"),
      ARTIFACT_PARKED, ARTIFACT_PLACE, 0, "collection"},
     {403, XML("AccessDenied", "", "total item size would be 1099511627777"), ARTIFACT_PARKED,
@@ -441,6 +446,26 @@ static void test_each_answer(void **state)
     }
     w->fake->puts = 0;
     w->fake->act[0] = (struct fake_act){FAKE_STORES, NULL, 0};
+    world_free(w);
+}
+
+/* It is held, not the keys, and stands in nobody's way for ever. */
+static void test_a_refusal_that_nobody_knows(void **state)
+{
+    (void)state;
+    struct world *w = world_new();
+    for (unsigned i = 0; i < 4; i++) {
+        w->fake->act[i] = (struct fake_act){
+            FAKE_REFUSES, XML("AccessDenied", "Access Denied", "the stars are not right"), 403};
+        w->job.attempt = i + 1;
+        do_send(w, i < 2 ? ARTIFACT_RETRY : ARTIFACT_PARKED);
+        assert_int_equal(w->v.scope, i < 2 ? ARTIFACT_PLACE : ARTIFACT_THIS);
+        assert_non_null(strstr(w->v.text, "the stars are not right"));
+        assert_non_null(strstr(w->v.way_out, "park retry"));
+    }
+    w->fake->act[4] = (struct fake_act){FAKE_REFUSES, XML("AccountProblem", "", ""), 403};
+    do_send(w, ARTIFACT_RETRY); /* known, however often */
+    assert_int_equal(w->v.scope, ARTIFACT_KEYS);
     world_free(w);
 }
 
@@ -490,29 +515,90 @@ static void test_a_connection_that_breaks(void **state)
     world_free(w);
 }
 
+/* The job as the runner gives it next, after a try that said so much. */
+static void next_try(struct world *w, uint64_t ago_ms)
+{
+    w->job.maybe_files |= w->v.maybe_files;
+    w->job.maybe_ago_ms = ago_ms;
+}
+
 static void test_a_lost_answer(void **state)
 {
     (void)state;
     struct world *w = world_new();
     w->fake->act[1] = (struct fake_act){FAKE_LOSES, NULL, 0};
     w->fake->hidden_looks = 3;
-    do_send(w, ARTIFACT_SENT); /* it was there */
+    do_send(w, ARTIFACT_RETRY);
+    assert_int_equal(w->v.scope, ARTIFACT_THIS);
+    assert_non_null(strstr(w->v.text, "looked for before it is sent again"));
+    assert_true(w->v.maybe_files ==
+                3); /* the manifest was accepted and does not show yet, either */
+    next_try(w, 0);
+    for (unsigned i = 0; i < 3; i++) {
+        do_send(w, ARTIFACT_UNSEEN);
+        assert_non_null(strstr(w->v.text, "may have brought " PAYLOAD));
+        assert_true(w->v.wait_ms > 0);
+        assert_true(w->v.maybe_files == 0);
+    }
+    do_send(w, ARTIFACT_VERIFIED); /* it was there */
     assert_int_equal(w->fake->puts, 2);
-    assert_true(w->fake->looks >= 5);
-    assert_int_equal(w->v.bytes, LARGE + w->file[1].size);
     world_free(w);
+}
 
-    w = world_new();
-    w->to.answer_ms = 400;
+static void test_a_lost_answer_of_what_was_not_taken(void **state)
+{
+    (void)state;
+    struct world *w = world_new();
     w->fake->act[1] = (struct fake_act){FAKE_LOSES, NULL, 0};
-    w->fake->hidden_looks = 1000000;
-    do_send(w, ARTIFACT_RETRY); /* asked for as long as an answer is waited for, not sent again */
+    do_send(w, ARTIFACT_RETRY);
+    fake_sync(w->fake);
+    w->fake->files = 1; /* and was not taken */
+    next_try(w, w->to.answer_ms - 1);
+    do_send(w, ARTIFACT_UNSEEN);
     assert_int_equal(w->fake->puts, 2);
-    assert_true(w->fake->looks >= 4);
-    assert_non_null(strstr(w->v.text, "has not appeared"));
-    assert_true(w->v.wait_ms > 0);
-    w->fake->file[0].looks = w->fake->file[1].looks = 0;
-    do_send(w, ARTIFACT_VERIFIED); /* it looks first */
+    next_try(w, w->to.answer_ms); /* it would have been answered by now */
+    do_send(w, ARTIFACT_SENT);
+    assert_int_equal(w->fake->puts, 3);
+    assert_string_equal(w->fake->put[2].path, "/" ITEM "/" PAYLOAD);
+    world_free(w);
+}
+
+/* An answer of a gateway, for which nobody knows either; one of the Archive's own says that the
+ * file was not taken; and one that came before the last byte. */
+static void test_who_knows(void **state)
+{
+    (void)state;
+    static const struct {
+        unsigned put; /* the first is the manifest's, the second the payload's */
+        int what;
+        unsigned status;
+        uint64_t maybe;
+    } table[] = {{0, FAKE_ANSWERS, 502, 2}, {0, FAKE_ANSWERS, 504, 2}, {0, FAKE_ANSWERS, 500, 0},
+                 {0, FAKE_ANSWERS, 503, 0}, {0, FAKE_REFUSES, 502, 0}, {1, FAKE_DROPS, 0, 2}};
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        struct world *w = world_new();
+        w->fake->act[table[i].put] = (struct fake_act){table[i].what, "", table[i].status};
+        do_send(w, ARTIFACT_RETRY);
+        assert_true(w->v.maybe_files == table[i].maybe);
+        world_free(w);
+    }
+}
+
+static void test_no_expectations(void **state)
+{
+    (void)state;
+    struct world *w = world_new();
+    w->fake->act[0] = w->fake->act[2] = (struct fake_act){FAKE_REFUSES, "", 417};
+    do_send(w, ARTIFACT_SENT); /* each once more, without */
+    assert_int_equal(w->fake->puts, 4);
+    for (unsigned i = 0; i < 4; i++) {
+        assert_true(has_line(&w->fake->put[i], "Expect: 100-continue") == (i % 2 == 0));
+        assert_true(has_line(&w->fake->put[i], "x-archive-queue-derive: 1") == (i >= 2));
+    }
+    w->fake->files = w->fake->puts = 0;
+    w->fake->act[1] = w->fake->act[0];
+    do_send(w, ARTIFACT_RETRY); /* without, too: an answer like any other */
+    assert_non_null(strstr(w->v.text, "417"));
     assert_int_equal(w->fake->puts, 2);
     world_free(w);
 }
@@ -867,10 +953,14 @@ int main(void)
         cmocka_unit_test(test_a_file_that_is_not_described_yet),
         cmocka_unit_test(test_an_item_that_is_full),
         cmocka_unit_test(test_each_answer),
+        cmocka_unit_test(test_a_refusal_that_nobody_knows),
         cmocka_unit_test(test_an_item_of_somebody_else),
         cmocka_unit_test(test_an_early_refusal_of_the_payload),
         cmocka_unit_test(test_a_connection_that_breaks),
         cmocka_unit_test(test_a_lost_answer),
+        cmocka_unit_test(test_a_lost_answer_of_what_was_not_taken),
+        cmocka_unit_test(test_who_knows),
+        cmocka_unit_test(test_no_expectations),
         cmocka_unit_test(test_a_wrong_etag),
         cmocka_unit_test(test_local_bytes_that_changed),
         cmocka_unit_test(test_redirects),

@@ -634,12 +634,55 @@ static void test_restart(void **state)
     over();
     given(&sends, NOW_MS + 5, DELIVERY_SEND, "a", 1);
     over();
-    assert_int_equal(work.attempts, 1); /* kept */
+    assert_int_equal(work.attempts, 1);          /* kept */
+    assert_true(work.maybe_files == UINT64_MAX); /* nobody knows what it brought */
+    assert_int_equal(work.maybe_at, NOW);
     done(delivery_index_claim(ix, &p, NOW, &e));
     done(delivery_index_park(ix, &p, NOW, "another file", "move it", &e));
     done(delivery_index_restart(ix, NOW_MS + 9, &e));
     given(&sends, NOW_MS + 9, DELIVERY_VERIFY, "b", 2);
     given(&sends, NOW_MS + 9, DELIVERY_SEND, "a", 1);
+}
+
+/* What a try may have brought is told to the next one, and looking for it is no try. */
+static void test_what_may_be_there(void **state)
+{
+    static struct delivery_plan p;
+    struct delivery_artifact a = artifact("a", 1, NOW);
+
+    (void)state;
+    plan_of(&p, &a);
+    add("a", 1, NOW);
+    done(delivery_index_seal(ix, &p, NOW, NOW_MS, &e));
+    assert_int_equal(delivery_index_maybe(ix, &p, NOW, 1, &e), ERR_CORRUPT);
+    assert_int_equal(delivery_index_put_off(ix, &p, NOW, NOW_MS, "", &e), ERR_CORRUPT);
+    given(&sends, NOW_MS, DELIVERY_SEND, "a", 1);
+    over();
+    assert_true(work.maybe_files == 0);
+    done(delivery_index_claim(ix, &p, NOW, &e));
+    done(delivery_index_maybe(ix, &p, NOW + 1, 1, &e));
+    done(delivery_index_retry(ix, &p, NOW, NOW_MS + 1000, "no answer", &e));
+    given(&sends, NOW_MS + 1000, DELIVERY_SEND, "a", 1);
+    over();
+    assert_int_equal(work.attempts, 1);
+    assert_true(work.maybe_files == 1);
+    assert_int_equal(work.maybe_at, NOW + 1);
+    done(delivery_index_claim(ix, &p, NOW, &e));
+    done(delivery_index_put_off(ix, &p, NOW, NOW_MS + 2000, "looked for", &e));
+    nothing_is(&sends, NOW_MS + 1999, NOW_MS + 2000);
+    given(&sends, NOW_MS + 2000, DELIVERY_SEND, "a", 1);
+    over();
+    assert_int_equal(work.attempts, 1); /* looking is none */
+    assert_true(work.maybe_files == 1);
+    assert_int_equal(work.maybe_at, NOW + 1);
+    done(delivery_index_claim(ix, &p, NOW, &e));
+    done(delivery_index_maybe(ix, &p, NOW + 3, 2, &e));
+    done(delivery_index_park(ix, &p, NOW, "no", "ask", &e));
+    done(delivery_index_restart(ix, NOW_MS + 4000, &e));
+    given(&sends, NOW_MS + 4000, DELIVERY_SEND, "a", 1);
+    over();
+    assert_true(work.maybe_files == 3);
+    assert_int_equal(work.maybe_at, NOW + 3);
 }
 
 /* What a far side has refused is not sent again because a process was started again. */
@@ -755,12 +798,12 @@ static void test_not_ours_is_left_alone(void **state)
     ix = NULL;
     snprintf(path, sizeof path, "%s/%s", dir, DELIVERY_FILE);
     done(db_open(path, SQLITE_OPEN_READWRITE, 100, &db, &e));
-    done(db_exec(db, "PRAGMA user_version=4", &e));
+    done(db_exec(db, "PRAGMA user_version=9", &e));
     sqlite3_close(db);
     done(os_stat(path, &before));
     assert_int_equal(delivery_index_open(dir, &ix, &rebuilt, &e), ERR_UNSUPPORTED);
     assert_null(ix);
-    assert_non_null(strstr(e.text, "version 4"));
+    assert_non_null(strstr(e.text, "version 9"));
     done(db_open(path, SQLITE_OPEN_READWRITE, 100, &db, &e));
     done(db_exec(db, "PRAGMA user_version=1; PRAGMA application_id=7", &e));
     sqlite3_close(db);
@@ -789,6 +832,7 @@ int main(void)
         T(test_steps_out_of_order),
         T(test_a_proof_of_another_plan),
         T(test_restart),
+        T(test_what_may_be_there),
         T(test_refused_by_the_archive),
         T(test_long_texts),
         T(test_skipped_once),

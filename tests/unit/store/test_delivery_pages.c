@@ -356,6 +356,8 @@ static void test_an_older_database(void **state)
         "ALTER TABLE packages DROP COLUMN purged_at; ALTER TABLE packages DROP COLUMN purge_error;"
         "ALTER TABLE deliveries DROP COLUMN identifier; ALTER TABLE deliveries DROP COLUMN keys;"
         "ALTER TABLE deliveries DROP COLUMN attempt_at; ALTER TABLE deliveries DROP COLUMN late;"
+        "ALTER TABLE deliveries DROP COLUMN maybe_files;"
+        "ALTER TABLE deliveries DROP COLUMN maybe_at;"
         "PRAGMA user_version=1;";
 
     (void)state;
