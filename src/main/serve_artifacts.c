@@ -160,6 +160,12 @@ void artifacts_tick(struct artifacts *a)
     }
 }
 
+void artifacts_partials(void *ctx, struct buf *out)
+{
+    struct artifacts *a = ctx;
+    artifact_put_partials(a->door, out);
+}
+
 void artifacts_status(void *ctx, struct manage_artifacts *out)
 {
     struct artifacts *a = ctx;

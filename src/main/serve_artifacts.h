@@ -46,6 +46,7 @@ void artifacts_stopping(struct artifacts *a);
 void artifacts_tick(struct artifacts *a);
 /* For manage; ctx is a struct artifacts. */
 void artifacts_status(void *ctx, struct manage_artifacts *out);
+void artifacts_partials(void *ctx, struct buf *out);
 /* After http_run: the process ends, the background work too. */
 void artifacts_stop(struct artifacts *a);
 /* After http_free. */

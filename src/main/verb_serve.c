@@ -315,6 +315,7 @@ static void fill_manage(struct serve *sv, const struct config *c)
                                  .engine_ctx = &sv->delivery,
                                  .sandbox = &sv->sandbox,
                                  .artifact_status = artifacts_status,
+                                 .artifact_partials = artifacts_partials,
                                  .artifact_ctx = &sv->artifacts,
                                  .query = {.outside = outside,
                                            .time_ms = c->query_time_ms,

@@ -365,6 +365,11 @@ void artifact_get_status(const struct artifact *a, struct artifact_status *out)
                                     .scanned = atomic_load(&a->cleaner.scanned)};
 }
 
+void artifact_put_partials(struct artifact *a, struct buf *b)
+{
+    cleaner_put_partials(a, b);
+}
+
 struct uploads *artifact_uploads(struct artifact *a)
 {
     return a->uploads;

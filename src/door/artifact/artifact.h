@@ -59,5 +59,8 @@ struct artifact_status {
     bool scanned; /* a round has ended: the numbers above mean something */
 };
 void artifact_get_status(const struct artifact *a, struct artifact_status *out);
+/* "partial_projects" and "partial_left_out", as of the last round, into a JSON object that has
+ * members already. */
+void artifact_put_partials(struct artifact *a, struct buf *b);
 
 #endif

@@ -90,17 +90,20 @@ static struct holder holder_of(const char *id)
     return h;
 }
 
-static void remove_stale(struct artifact *a, const char *id)
+/* False: it stays, and is looked at again. */
+static bool remove_stale(struct artifact *a, const char *id)
 {
     struct holder h = holder_of(id);
     struct err e = {0};
+    bool gone = false;
     if (registry_try(&a->registry, &h) != 0) {
-        return;
+        return false;
     }
     /* Somebody may have been there between the look at it and now; 0: it is gone already. */
     int64_t activity_ms = cleaner_activity_ms(a, id);
     if (activity_ms > 0 && is_over(a, activity_ms)) {
         int r = upload_remove(a->uploads, slice_of(id, UPLOAD_ID_LEN), &e);
+        gone = r == 0;
         if (r == 0) {
             room_forget(&a->room, id);
             metric_add(METRIC_ARTIFACT_EXPIRED, 1);
@@ -110,6 +113,7 @@ static void remove_stale(struct artifact *a, const char *id)
         }
     }
     registry_leave(&a->registry, &h);
+    return gone;
 }
 
 /* Refused for good, or terminated, and still large. Nobody opens it any more: nobody is asked. */
@@ -229,13 +233,16 @@ static int on_seen(void *ctx, const struct upload_seen *seen)
         free_gone(round->a, seen->id);
     }
     if (is_over(round->a, seen->activity_ms)) {
-        remove_stale(round->a, seen->id);
+        if (!remove_stale(round->a, seen->id) && seen->project[0] != '\0') {
+            partials_add(&round->a->cleaner.counting, seen, true);
+        }
     } else if (seen->kind == UPLOAD_PARTIAL) {
         if (!atomic_load(&round->a->cleaner.scanned)) {
             restore_promise(round->a, seen);
         }
         round->partial_uploads++;
         round->partial_bytes += seen->length;
+        partials_add(&round->a->cleaner.counting, seen, false);
     }
     return 0;
 }
@@ -263,9 +270,28 @@ static int on_name(void *ctx, const char *name)
         free_gone(a, id);
     }
     if (is_over(a, cleaner_activity_ms(a, id))) {
-        remove_stale(a, id);
+        (void)remove_stale(a, id);
     }
     return 0;
+}
+
+static void show_partials(struct cleaner *c)
+{
+    int r = pthread_mutex_lock(&c->lock);
+    ensure(r == 0);
+    c->partials = c->counting;
+    r = pthread_mutex_unlock(&c->lock);
+    ensure(r == 0);
+}
+
+void cleaner_put_partials(struct artifact *a, struct buf *b)
+{
+    struct cleaner *c = &a->cleaner;
+    int r = pthread_mutex_lock(&c->lock);
+    ensure(r == 0);
+    partials_put(&c->partials, b);
+    r = pthread_mutex_unlock(&c->lock);
+    ensure(r == 0);
 }
 
 void cleaner_round(struct artifact *a)
@@ -273,6 +299,8 @@ void cleaner_round(struct artifact *a)
     struct round round = {.a = a};
     struct err e = {0};
     char path[PATH_MAX_];
+    a->cleaner.counting.count = 0;
+    a->cleaner.counting.left_out = 0;
     int r = uploads_scan(a->uploads, on_seen, &round, &e);
     if (r != 0 && r != ERR_NOT_READY) {
         log_line(LOG_ERROR, "artifact", "the uploads could not be looked through: %s", e.text);
@@ -280,6 +308,7 @@ void cleaner_round(struct artifact *a)
     if (r == 0 || (r != ERR_NOT_READY && round.looked)) { /* one that cannot be read is left out */
         atomic_store(&a->cleaner.partial_uploads, round.partial_uploads);
         atomic_store(&a->cleaner.partial_bytes, round.partial_bytes);
+        show_partials(&a->cleaner);
         atomic_store(&a->cleaner.scanned_ms, (int64_t)os_clock_real_ms());
         atomic_store(&a->cleaner.scanned, true);
         metric_set(METRIC_ARTIFACT_PARTIAL, round.partial_uploads);

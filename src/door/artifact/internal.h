@@ -8,6 +8,7 @@
 #include "door/artifact/artifact.h"
 #include "door/artifact/attempts.h"
 #include "door/artifact/head.h"
+#include "door/artifact/partials.h"
 #include "door/artifact/registry.h"
 #include "door/artifact/room.h"
 #include "store/control.h"
@@ -25,7 +26,7 @@ struct cleaner_errand {
 
 struct cleaner {
     pthread_t thread;
-    pthread_mutex_t lock; /* of stop and the errands; no other is taken under it */
+    pthread_mutex_t lock; /* of stop, errands, partials; no other is taken under it */
     pthread_cond_t wake;
     bool running, stop;
     unsigned errands;
@@ -38,6 +39,8 @@ struct cleaner {
     _Atomic uint64_t partial_uploads, partial_bytes;
     _Atomic int64_t scanned_ms;
     atomic_bool scanned;
+    struct partials partials;
+    struct partials counting; /* the thread's: of the round under way */
 };
 
 struct space {
@@ -164,6 +167,8 @@ void cleaner_stop(struct artifact *a);
 void cleaner_later(struct artifact *a, const char *id, bool remove);
 /* One round: stale uploads go, interrupted acceptances are finished. */
 void cleaner_round(struct artifact *a);
+/* As of the last round, into an object that has members. */
+void cleaner_put_partials(struct artifact *a, struct buf *b);
 /* Newest change of the upload's files, or attempt that was put off, Unix time; 0: no files. */
 int64_t cleaner_activity_ms(struct artifact *a, const char *id);
 

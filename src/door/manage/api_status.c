@@ -362,6 +362,9 @@ static void put_artifacts(struct buf *b, const struct instance *i)
     } else {
         buf_put_cstr(b, ",\"partial_uploads\":null,\"partial_bytes\":null");
     }
+    if (st.scanned && i->m->artifact_partials != NULL) {
+        i->m->artifact_partials(i->m->artifact_ctx, b);
+    }
     manage_put_time(b, "scanned_at", st.scanned ? st.scanned_ms : 0);
     manage_put_number(b, "reserved_bytes", st.reserved_bytes);
     manage_put_flag(b, "low_space", st.low_space);

@@ -71,6 +71,8 @@ struct manage {
     const struct sandbox_state *sandbox; /* of this process; NULL: none is known */
     /* How the artifact door is; NULL: there is none, and no artifact either. */
     void (*artifact_status)(void *ctx, struct manage_artifacts *out);
+    /* What waits there, by project: members of an object that has some. NULL: it is not told. */
+    void (*artifact_partials)(void *ctx, struct buf *out);
     void *artifact_ctx;
     struct uploads *uploads;      /* to ask about artifacts; NULL: there are none */
     uint64_t upload_retention_ms; /* of partial uploads */

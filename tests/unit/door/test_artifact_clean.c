@@ -47,6 +47,16 @@ static struct artifact_status status_of(const struct kit *k)
     return st;
 }
 
+static void expect_partials(const struct kit *k, const char *want)
+{
+    struct buf b = {0};
+    buf_put_cstr(&b, "{\"a\":1");
+    artifact_put_partials(k->artifact, &b);
+    buf_put_char(&b, '\0');
+    assert_string_equal(b.ptr + strlen("{\"a\":1,"), want);
+    buf_free(&b);
+}
+
 static void test_what_is_in_time_stays_and_is_counted(void **state)
 {
     struct kit *k = kit_new();
@@ -62,6 +72,9 @@ static void test_what_is_in_time_stays_and_is_counted(void **state)
     assert_true(st.scanned);
     assert_int_equal(st.partial_uploads, 2);
     assert_int_equal(st.partial_bytes, 9);
+    expect_partials(k, "\"partial_projects\":[{\"project\":\"demo-files\",\"uploads\":2,"
+                       "\"received_bytes\":9,\"declared_bytes\":88,\"stale\":0,"
+                       "\"stale_bytes\":0}],\"partial_left_out\":0");
     assert_int_equal(st.writers, 0);
     assert_false(st.low_space);
     expect_offset(k, TEXT.len, true);
@@ -100,6 +113,37 @@ static void test_stale_uploads_go_and_accepted_ones_stay(void **state)
     expect_stored(k, TEXT);
     expect_alone(k);
     kit_free(k);
+}
+
+/* By name, and no more of them than there is room for. */
+static void test_partials_are_bounded(void **state)
+{
+    static struct partials p;
+    struct upload_seen seen = {.size = 10, .length = 3};
+    char name[16];
+    struct buf b = {0};
+    (void)state;
+    for (unsigned round = 0; round < 2; round++) {
+        for (unsigned i = 0; i < PARTIALS_MAX + 5; i++) {
+            (void)snprintf(name, sizeof name, "p%03u", (i * 7) % (PARTIALS_MAX + 5));
+            seen.project = name;
+            partials_add(&p, &seen, round == 1);
+        }
+    }
+    assert_int_equal(p.count, PARTIALS_MAX);
+    assert_int_equal(p.left_out, 10);
+    for (unsigned i = 0; i < p.count; i++) {
+        assert_true(i == 0 || strcmp(p.row[i - 1].project, p.row[i].project) < 0);
+        assert_int_equal(p.row[i].uploads, 1);
+        assert_int_equal(p.row[i].received_bytes, 3);
+        assert_int_equal(p.row[i].declared_bytes, 10);
+        assert_int_equal(p.row[i].stale, 1);
+        assert_int_equal(p.row[i].stale_bytes, 3);
+    }
+    buf_put_cstr(&b, "{\"a\":1");
+    partials_put(&p, &b);
+    assert_true(!b.failed && b.len < PARTIALS_MAX * 150);
+    buf_free(&b);
 }
 
 /* An hour ago, as the files say; in seconds. */
@@ -197,7 +241,12 @@ static void test_what_somebody_holds_stays(void **state)
     kit_create(k, TEXT);
     memcpy(h.id, k->id, sizeof h.id);
     assert_int_equal(registry_try(g, &h), 0);
+    put(k, "", slice_of(text, 9));
     cleaner_round(k->artifact);
+    expect_partials(k, "\"partial_projects\":[{\"project\":\"demo-files\",\"uploads\":0,"
+                       "\"received_bytes\":0,\"declared_bytes\":0,\"stale\":1,"
+                       "\"stale_bytes\":9}],\"partial_left_out\":0");
+    assert_int_equal(status_of(k).partial_uploads, 0);
     put(k, "", TEXT); /* complete, and held */
     cleaner_round(k->artifact);
     registry_leave(g, &h);
@@ -464,6 +513,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_in_time_stays_and_is_counted),
+        cmocka_unit_test(test_partials_are_bounded),
         cmocka_unit_test(test_stale_uploads_go_and_accepted_ones_stay),
         cmocka_unit_test(test_a_client_that_keeps_asking_keeps_its_upload),
         cmocka_unit_test(test_an_append_of_nothing_puts_nothing_off),

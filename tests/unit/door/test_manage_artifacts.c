@@ -603,6 +603,12 @@ static void test_retry(void **state)
     expect(k, "", line, "{}", 429, "too many requests wait");
 }
 
+static void door_partials(void *ctx, struct buf *out)
+{
+    assert_int_equal(((struct manage_artifacts *)ctx)->partial_uploads, 9);
+    buf_put_cstr(out, ",\"x\":[]");
+}
+
 static void test_status(void **state)
 {
     static struct manage_artifacts door = {.writers = 2,
@@ -625,6 +631,7 @@ static void test_status(void **state)
     expect_not_in(&r, "\"artifacts\"");
     reply_free(&r);
     k->manage.artifact_status = door_state;
+    k->manage.artifact_partials = door_partials;
     k->manage.artifact_ctx = &door;
     expect(k, "", "GET /api/v1/status", NULL, 200,
            "\"artifacts\":{\"writers\":2,\"partial_uploads\":null,\"partial_bytes\":null,"
@@ -642,7 +649,7 @@ static void test_status(void **state)
     assert_int_equal(delivery_index_claim(ix, &plan, 3, &e), 0);
     assert_int_equal(delivery_index_retry(ix, &plan, 4, 5000, "no such mount", &e), 0);
     expect(k, "", "GET /api/v1/status", NULL, 200,
-           "\"partial_uploads\":9,\"partial_bytes\":99,"
+           "\"partial_uploads\":9,\"partial_bytes\":99,\"x\":[],"
            "\"scanned_at\":\"2026-11-30T00:00:00.000Z\",");
     expect(k, "", "GET /api/v1/status", NULL, 200,
            "\"delivery\":{\"artifacts\":1,\"pending\":0,\"sending\":0,\"sent\":0,\"verified\":0,"
