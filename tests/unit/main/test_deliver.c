@@ -22,9 +22,10 @@
 #include "store/store.h"
 #include "tests/lib/faults.h"
 
-#define SIZE    ((1u << 20) + 4321)
-#define SKIP_MS 5
-#define IDLE_MS 1500 /* while anything runs, no wait is longer */
+#define SIZE      ((1u << 20) + 4321)
+#define SKIP_MS   5
+#define LOG_BYTES 65536
+#define IDLE_MS   1500 /* while anything runs, no wait is longer */
 
 static char dir[64], data[80], place[80];
 static char id[UPLOAD_ID_LEN + 1];
@@ -33,6 +34,42 @@ static struct os_table hooked;
 static unsigned stop_at; /* the look for the end that finds it, from 1; 0: none before idleness */
 static atomic_uint looks;
 static atomic_uint_least64_t skipped_ns; /* of the monotonic clock: waiting is not the matter */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define COUNTED 0
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define COUNTED 0
+#endif
+#endif
+#ifndef COUNTED
+#define COUNTED 1
+#endif
+
+static bool threads_fail; /* after so many more; the loop's thread alone starts some */
+static unsigned threads_left;
+
+#if COUNTED
+#include <dlfcn.h>
+
+typedef int create_fn(pthread_t *thread, const pthread_attr_t *a, void *(*fn)(void *), void *ctx);
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *a, void *(*fn)(void *), void *ctx)
+{
+    static create_fn *next;
+    void *found;
+
+    if (threads_fail && threads_left == 0) {
+        return EAGAIN;
+    }
+    threads_left -= threads_left > 0 ? 1 : 0;
+    if (next == NULL) {
+        found = dlsym(RTLD_NEXT, "pthread_create");
+        memcpy(&next, &found, sizeof next);
+    }
+    return next(thread, a, fn, ctx);
+}
+#endif
 
 /* Nothing more to do is the end; so is the stop_at-th look. */
 static int hook_wait(int ep, struct epoll_event *event, int max, int timeout_ms)
@@ -151,16 +188,16 @@ static void forget(void)
     command(text, "", "");
 }
 
-static int run(void)
+static int run_with(uint64_t try_ms, uint64_t unseen_ms)
 {
     const struct deliver_options options = {.data = data,
                                             .parent_fd = -1,
                                             .concurrency = 2,
                                             .backoff_ms = 1,
-                                            .try_ms = DELIVER_TRY_MS,
+                                            .try_ms = try_ms,
                                             .stuck_ms = DELIVER_STUCK_MS,
                                             .grace_ms = 60000,
-                                            .unseen_ms = DELIVER_UNSEEN_MS};
+                                            .unseen_ms = unseen_ms};
     const struct timespec now = {0};
     struct err e = {0};
     bool left_behind = true;
@@ -175,6 +212,41 @@ static int run(void)
     (void)sigaddset(&set, SIGTERM);
     (void)sigtimedwait(&set, NULL, &now); /* what the signal descriptor only showed */
     return r;
+}
+
+static int run(void)
+{
+    return run_with(DELIVER_TRY_MS, DELIVER_UNSEEN_MS);
+}
+
+/* The same, and what it logs. */
+static int run_logged(uint64_t try_ms, uint64_t unseen_ms, char log[LOG_BYTES])
+{
+    FILE *f = tmpfile();
+    int old = dup(2);
+    int r;
+
+    assert_non_null(f);
+    assert_int_equal(dup2(fileno(f), 2), 2);
+    log_set_level(LOG_WARN);
+    r = run_with(try_ms, unseen_ms);
+    log_set_level(LOG_ERROR + 1);
+    assert_int_equal(dup2(old, 2), 2);
+    assert_int_equal(close(old), 0);
+    rewind(f);
+    log[fread(log, 1, LOG_BYTES - 1, f)] = '\0';
+    assert_int_equal(fclose(f), 0);
+    return r;
+}
+
+static unsigned count_in(const char *log, const char *words)
+{
+    unsigned n = 0;
+
+    for (const char *at = strstr(log, words); at != NULL; at = strstr(at + 1, words)) {
+        n++;
+    }
+    return n;
 }
 
 static bool holds(const char *name, const void *bytes, size_t n)
@@ -328,6 +400,97 @@ static void test_settings_park(void **state)
     sqlite3_close(db);
 }
 
+/* ---- time, threads, folders ---- */
+
+#define TRY_MS (UINT64_C(10) * 3600 * 1000)
+
+static atomic_uint slow_reads; /* so many are to come */
+static atomic_uint renames;
+
+/* A look at what is at the destination takes longer than a try may. */
+static int hook_open(const char *path, int flags, unsigned mode)
+{
+    size_t n = strlen(path);
+    bool remote = strstr(path, "/place/") != NULL || path[0] != '/';
+
+    if (remote && n >= 8 && strcmp(path + n - 8, "file.bin") == 0 &&
+        (flags & O_ACCMODE) == O_RDONLY && atomic_load(&renames) > 0 &&
+        atomic_load(&slow_reads) > 0) {
+        atomic_fetch_sub(&slow_reads, 1);
+        atomic_fetch_add(&skipped_ns, TRY_MS * 1000000);
+    }
+    return os_real.open(path, flags, mode);
+}
+
+static int hook_rename_new(const char *from, const char *to)
+{
+    atomic_fetch_add(&renames, 1);
+    return os_real.rename_new(from, to);
+}
+
+/* What was sent stays sent when its verification takes too long, and is asked again: not sent again.
+ * It is late, which is said once a day. */
+static void test_a_verification_that_takes_too_long(void **state)
+{
+    static char log[LOG_BYTES];
+    struct delivery_view v;
+    struct err e = {0};
+
+    (void)state;
+    hooked.open = hook_open;
+    hooked.rename_new = hook_rename_new;
+    renames = 0;
+    slow_reads = 4; /* at 10, 20, 30 and 40 h */
+    assert_int_equal(run_logged(TRY_MS, 0, log), 0);
+    assert_int_equal(slow_reads, 0);
+    delivered();
+    assert_int_equal(renames, 2); /* payload and manifest, once each */
+    assert_int_equal(delivery_view_read(data, slice_cstr(id), &v, &e), 0);
+    assert_int_equal(v.attempts, 1);
+    assert_int_equal(count_in(log, "still not to be seen there: 1 packages"), 2);
+    assert_int_equal(count_in(log, "was given up"), 2);
+    assert_int_equal(count_in(log, "is not delivered"), 0);
+}
+
+/* Whichever thread cannot be had: that is said, and the next start has it. */
+static void test_threads_that_cannot_be_had(void **state)
+{
+    static char log[LOG_BYTES];
+
+    (void)state;
+    for (unsigned k = 1; COUNTED && k <= 3; k++) {
+        forget();
+        threads_left = k - 1;
+        threads_fail = true;
+        assert_int_equal(run_logged(DELIVER_TRY_MS, DELIVER_UNSEEN_MS, log), 0);
+        threads_fail = false;
+        assert_true(count_in(log, "no memory for another thread") > 0);
+        assert_true(k > 1 || !holds("file.bin", NULL, 0));
+        assert_int_equal(run(), 0);
+        delivered();
+    }
+}
+
+/* Without the proofs nobody knows what is gone already: nothing is done before they can be read. */
+static void test_proofs_that_cannot_be_listed(void **state)
+{
+    char path[120];
+
+    (void)state;
+    assert_int_equal(run(), 0);
+    forget();
+    snprintf(path, sizeof path, "%s/proofs", data);
+    faults_install(NULL);
+    faults_count_only(OS_CALL_list, path);
+    faults_arm(1, EACCES, false, FAULT_ERROR);
+    assert_int_equal(run(), ERR_IO);
+    assert_int_equal(faults_fired(), 1);
+    assert_int_equal(names_in(place), 0);
+    faults_uninstall();
+    assert_int_equal(run(), 0);
+    delivered();
+}
+
 static void test_backoff(void **state)
 {
     (void)state;
@@ -375,6 +538,9 @@ int main(void)
         T(test_each_call_fails),
         T(test_the_end_at_each_look),
         T(test_settings_park),
+        T(test_a_verification_that_takes_too_long),
+        T(test_threads_that_cannot_be_had),
+        T(test_proofs_that_cannot_be_listed),
         cmocka_unit_test(test_backoff),
         cmocka_unit_test(test_scans_leave_time),
         cmocka_unit_test(test_shown),
