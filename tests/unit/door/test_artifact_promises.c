@@ -587,6 +587,39 @@ static void test_hole_22_packages_elsewhere(void **state)
     kit_free(k);
 }
 
+/* What only another machine can promise is said at the start, of each such place. */
+static void test_another_machines_disk_is_named(void **state)
+{
+    static const struct {
+        uint64_t kind;
+        const char *said;
+    } kinds[] = {{0x6969, " is on NFS: "}, {0xFF534D42, " is on CIFS: "}, {0xEF53, NULL}};
+    static char log[65536];
+    (void)state;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        struct artifact_options options = kit_options();
+        FILE *f = tmpfile();
+        int old = dup(2);
+        assert_non_null(f);
+        disk.kind = kinds[i].kind;
+        assert_int_equal(dup2(fileno(f), 2), 2);
+        struct kit *k = kit_new_with(&options, NULL);
+        struct err e = {0};
+        assert_int_equal(space_start(k->artifact, &e), 0);
+        kit_free(k);
+        assert_int_equal(dup2(old, 2), 2);
+        assert_int_equal(close(old), 0);
+        rewind(f);
+        log[fread(log, 1, sizeof log - 1, f)] = '\0';
+        assert_int_equal(fclose(f), 0);
+        if (kinds[i].said != NULL) {
+            assert_non_null(strstr(log, kinds[i].said));
+        } else {
+            assert_null(strstr(log, "is up to its server"));
+        }
+    }
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -607,6 +640,7 @@ int main(void)
         T(test_a_start_does_not_promise_what_has_ended),
         T(test_the_loop_never_asks_the_disk),
         T(test_hole_22_packages_elsewhere),
+        T(test_another_machines_disk_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

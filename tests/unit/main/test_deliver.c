@@ -21,6 +21,7 @@
 #include "store/db.h"
 #include "store/store.h"
 #include "tests/lib/faults.h"
+#include "tests/lib/no_threads.h"
 
 #define SIZE      ((1u << 20) + 4321)
 #define SKIP_MS   5
@@ -34,42 +35,6 @@ static struct os_table hooked;
 static unsigned stop_at; /* the look for the end that finds it, from 1; 0: none before idleness */
 static atomic_uint looks;
 static atomic_uint_least64_t skipped_ns; /* of the monotonic clock: waiting is not the matter */
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define COUNTED 0
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define COUNTED 0
-#endif
-#endif
-#ifndef COUNTED
-#define COUNTED 1
-#endif
-
-static bool threads_fail; /* after so many more; the loop's thread alone starts some */
-static unsigned threads_left;
-
-#if COUNTED
-#include <dlfcn.h>
-
-typedef int create_fn(pthread_t *thread, const pthread_attr_t *a, void *(*fn)(void *), void *ctx);
-
-int pthread_create(pthread_t *thread, const pthread_attr_t *a, void *(*fn)(void *), void *ctx)
-{
-    static create_fn *next;
-    void *found;
-
-    if (threads_fail && threads_left == 0) {
-        return EAGAIN;
-    }
-    threads_left -= threads_left > 0 ? 1 : 0;
-    if (next == NULL) {
-        found = dlsym(RTLD_NEXT, "pthread_create");
-        memcpy(&next, &found, sizeof next);
-    }
-    return next(thread, a, fn, ctx);
-}
-#endif
 
 /* Nothing more to do is the end; so is the stop_at-th look. */
 static int hook_wait(int ep, struct epoll_event *event, int max, int timeout_ms)
@@ -458,7 +423,7 @@ static void test_threads_that_cannot_be_had(void **state)
     static char log[LOG_BYTES];
 
     (void)state;
-    for (unsigned k = 1; COUNTED && k <= 3; k++) {
+    for (unsigned k = 1; NO_THREADS && k <= 3; k++) {
         forget();
         threads_left = k - 1;
         threads_fail = true;

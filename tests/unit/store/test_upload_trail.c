@@ -6,6 +6,7 @@
 
 #include "store/artifact/upload_trail.h"
 #include "tests/lib/faults.h"
+#include "tests/lib/no_threads.h"
 #include "tests/unit/store/upload_kit.h"
 
 #define STEP 4096u
@@ -400,6 +401,29 @@ static void threads_read(void **state)
     trails_free(ts); /* in the middle of it */
 }
 
+/* No thread can be had: nobody waits for one, the acceptance reads all of it; the next time one is
+ * asked for again. */
+static void without_threads_nothing_is_read_ahead(void **state)
+{
+    struct trails *ts = trails_new(kit_us, 1, STEP);
+    struct blake3 hash;
+    char id[UPLOAD_ID_LEN + 1];
+    (void)state;
+    assert_non_null(ts);
+    put_file(1, SIZE, id);
+    threads_left = 0;
+    threads_fail = NO_THREADS;
+    trail_follow(ts, id, 10 * STEP);
+    threads_fail = false;
+    if (NO_THREADS) {
+        trail_keep_near(ts, id, 0);
+        assert_int_equal(trail_take(ts, id, &hash), 0);
+    }
+    trail_follow(ts, id, 20 * STEP);
+    await(ts, id, 20 * STEP);
+    trails_free(ts);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -415,6 +439,7 @@ int main(void)
         TRAIL_TEST(what_is_below_a_step_is_left_to_the_end),
         TRAIL_TEST(a_writer_waits_for_its_trail),
         TRAIL_TEST(threads_read),
+        TRAIL_TEST(without_threads_nothing_is_read_ahead),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
