@@ -147,9 +147,10 @@ class ArchiveWorld(Artifacts):
         assert [line["type"] for line in lines][1:] == ["input", "output"] and lines[1]["object_id"] == file.id, lines
         return manifest, payload
 
-    def holds(self, scope):
-        """The texts of what is held for this, as the database tells."""
-        return [text for text, in self.rows(f"SELECT text FROM holds WHERE scope = '{scope}'")]
+    def holds(self, *files):
+        """The holds of these files' items, and of all, as the database tells: (scope, text)."""
+        items = ("", *(file.item for file in files))
+        return [(scope, text) for scope, key, text in self.rows("SELECT scope, key, text FROM holds") if key in items]
 
     # ---- the end ----
 

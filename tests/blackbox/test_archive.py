@@ -382,7 +382,7 @@ def test_T29_a_refusal_in_words_that_nobody_knows_ends(far):
         far.wait(lambda puts=puts: len(far.puts(file, None)) > puts, what="the next try")
     delivery = far.wait_state(file, "parked")
     assert "the stars are not right" in delivery["error"] and delivery["way_out"], delivery
-    assert far.holds("credentials") == []
+    assert far.rows("SELECT 1 FROM holds WHERE scope = 'credentials' AND key = ?", str(project.keys)) == []
     far.wait_state(far.accept(project), "verified")
     far.retry(file)
     far.wait_state(file, "verified")
@@ -393,9 +393,11 @@ def test_an_item_that_cannot_be_looked_at_holds_itself_and_several_hold_all(far)
     files = [far.made(far.project(next(names))) for _ in range(4)]
     for file in files[:3]:
         far.archive.faults.append(Fault("METADATA", status=500, body="<html>oops", item=file.item))
-    for file in files[:2]:
+    for n, file in enumerate(files[:2]):
         far.finish(file)
         far.wait_state(file, "retry_wait")
+        far.wait(lambda n=n: len(far.holds(*files)) > n, what="a hold")
+        assert [scope for scope, _ in far.holds(*files)] == ["item"] * (n + 1)
     far.wait_state(far.accept(far.project(next(names))), "verified")  # and that is the end of the row
     for file in files[:2]:
         far.archive.faults.append(Fault("METADATA", status=500, body="<html>oops", item=file.item))
@@ -405,10 +407,12 @@ def test_an_item_that_cannot_be_looked_at_holds_itself_and_several_hold_all(far)
         far.wait_state(file, "retry_wait")
     far.finish(files[2])
     assert "500" in far.wait_state(files[2], "retry_wait")["error"]
+    far.wait(lambda: len(far.holds(*files)) == 3, what="the third hold")
+    (_, text), = [hold for hold in far.holds(*files) if hold[0] == "far_end"]
+    assert "500" in text
     far.finish(files[3])
     far.wait(lambda: far.delivery(files[3]).get("state"), what="a delivery")
     assert far.delivery(files[3])["state"] == "pending" and far.asked(files[3]) == []
-    assert "500" in far.wait(lambda: far.holds("far_end"), what="the hold")[0]
     for file in files[:3]:
         far.retry(file)
     for file in files:
@@ -417,7 +421,7 @@ def test_an_item_that_cannot_be_looked_at_holds_itself_and_several_hold_all(far)
     far.archive.faults.append(Fault("METADATA", status=429, item=last.item))
     far.finish(last)
     far.wait_state(last, "retry_wait")
-    far.wait(lambda: any("429" in text for text in far.holds("far_end")), what="the hold")
+    far.wait(lambda: any(scope == "far_end" and "429" in text for scope, text in far.holds()), what="the hold")
     far.retry(last)
     far.wait_state(last, "verified")
 
