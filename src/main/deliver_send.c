@@ -8,9 +8,11 @@
  *
  * A try ends after try_ms: the adapter gives up at its next look and the package is tried again
  * later; a verification that ends so leaves it `sent`, to be asked again. What a try may have
- * brought without an answer is noted before the try is noted as over. A thread that is left behind at the end of the process is to the destination what kill -9
- * is: the row says `sending`, the next start asks the adapter, and what the kernel still finishes
- * of the last call is a part of the temporary file, or its renaming after its sync. The lock on the
+ * brought without an answer is noted before the try is noted as over.
+ *
+ * A thread that is left behind at the end of the process is to the destination what kill -9 is: the
+ * row says `sending`, the next start asks the adapter, and what the kernel still finishes of the
+ * last call is a part of the temporary file, or its renaming after its sync. The lock on the
  * directory is the kernel's to end, with the last thread, so no second process begins before that.
  *
  * Not visible yet (UNSEEN) is no failure: the row stays `sent`, holds no thread, and is asked again

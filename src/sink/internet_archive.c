@@ -16,9 +16,9 @@
  * another account's item.
  *
  * If power fails, or the process is killed: a PUT that was interrupted left nothing, one that was
- * whole left the file, perhaps not visible yet. The runner knows of each such try (job.maybe_files),
- * and until the time of an answer has passed nothing that it may have brought is sent again: the
- * answer is UNSEEN, and the next call looks once more.
+ * whole left the file, perhaps not visible yet. The runner knows of each such try
+ * (job.maybe_files), and until the time of an answer has passed nothing that it may have brought is
+ * sent again: the answer is UNSEEN, and the next call looks once more.
  *
  * Answers (verdicts): internet_archive_verdict.c for what the Archive says; PARKED for a plan or
  * local bytes that time does not mend; RETRY, held for all with these keys, for a key file that

@@ -183,10 +183,9 @@ bool archive_look(struct archive *a)
                          a->job->identifier);
     } else if (ok && (answer.status != 200 || !answer.complete)) {
         bool of_all = answer.status == 429 || answer.status == 503;
-        ok = archive_say(a, ARTIFACT_RETRY, of_all ? ARTIFACT_FAR_END : ARTIFACT_DOUBT,
-                         MINUTE_MS, "",
-                         "the item cannot be looked at: the Archive answers %u%s", answer.status,
-                         answer.complete ? "" : ", cut short");
+        ok = archive_say(a, ARTIFACT_RETRY, of_all ? ARTIFACT_FAR_END : ARTIFACT_DOUBT, MINUTE_MS,
+                         "", "the item cannot be looked at: the Archive answers %u%s",
+                         answer.status, answer.complete ? "" : ", cut short");
     } else if (ok && archive_item_read(buf_slice(&answer.body), a->job, &a->item, &e) != 0) {
         ok = archive_say(a, ARTIFACT_RETRY, ARTIFACT_DOUBT, MINUTE_MS, "",
                          "the item cannot be looked at: %s", e.text);

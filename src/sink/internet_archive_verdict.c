@@ -10,10 +10,11 @@
  *   sending again would make it worse. A ration of one item must not stop the others, a full
  *   archive must stop all. A reason that nobody has seen yet counts as a ration, and is told.
  *   403 has many reasons. Where its words do not tell which, the item does: one that exists and
- *   takes nothing from us is somebody else's. Anywhere else nobody knows: it may be the account, the
- *   project's settings or this package. The project waits an hour (other projects go on, with the
- *   same keys too), and a package that is refused so REFUSALS_MAX times is parked with the text, so
- *   that it stands in nobody's way. Only codes that speak of keys or account hold the key file. */
+ *   takes nothing from us is somebody else's. Anywhere else nobody knows: it may be the account,
+ *   the project's settings or this package. The project waits an hour (other projects go on, with
+ *   the same keys too), and a package that is refused so REFUSALS_MAX times is parked with the
+ *   text, so that it stands in nobody's way. Only codes that speak of keys or of the account hold
+ *   the key file. */
 #include <stdio.h>
 
 #include "sink/internet_archive_internal.h"

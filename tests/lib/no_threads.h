@@ -1,5 +1,6 @@
-/* no_threads: pthread_create that fails when a test says so. Include once, in the test itself. Under
- * a sanitizer, which has a pthread_create of its own, nothing is replaced and NO_THREADS is 0. */
+/* no_threads: pthread_create that fails when a test says so. Include once, in the test itself.
+ * Under a sanitizer, which has a pthread_create of its own, nothing is replaced and NO_THREADS is
+ * 0. */
 #ifndef TESTS_LIB_NO_THREADS_H
 #define TESTS_LIB_NO_THREADS_H
 

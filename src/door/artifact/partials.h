@@ -1,5 +1,5 @@
-/* partials: what waits in uploads/ without a receipt, project by project; memory for PARTIALS_MAX of
- * these, whatever comes. */
+/* partials: what waits in uploads/ without a receipt, project by project; memory for PARTIALS_MAX
+ * of these, whatever comes. */
 #ifndef DOOR_ARTIFACT_PARTIALS_H
 #define DOOR_ARTIFACT_PARTIALS_H
 

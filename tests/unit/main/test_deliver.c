@@ -393,8 +393,8 @@ static int hook_rename_new(const char *from, const char *to)
     return os_real.rename_new(from, to);
 }
 
-/* What was sent stays sent when its verification takes too long, and is asked again: not sent again.
- * It is late, which is said once a day. */
+/* What was sent stays sent when its verification takes too long, and is asked again: not sent
+ * again. It is late, which is said once a day. */
 static void test_a_verification_that_takes_too_long(void **state)
 {
     static char log[LOG_BYTES];
