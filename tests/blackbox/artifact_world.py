@@ -196,7 +196,7 @@ class Artifacts:
             with contextlib.closing(sqlite3.connect(f"file:{self.data}/delivery.sqlite?mode=ro", uri=True)) as db:
                 return db.execute(sql, args).fetchall()
         except sqlite3.OperationalError as error:
-            assert any(word in str(error) for word in ("unable to open", "no such table", "locked")), error
+            assert any(word in str(error) for word in ("unable to open", "no such table", "locked", "readonly database")), error
             return []
 
     def delivery(self, file):
