@@ -301,6 +301,33 @@ bool manage_number(struct slice s, uint64_t *out)
     return v != 0 && s.ptr[0] != '0';
 }
 
+int manage_read_params(struct http_request *req, manage_param_fn *set, void *ctx, struct err *e)
+{
+    struct http_pairs pairs = {http_query(req)};
+    struct slice name;
+    struct slice value;
+    unsigned seen = 0;
+    int r = http_next_pair(&pairs, http_arena(req), &name, &value);
+
+    while (r == 1) {
+        unsigned bit = 0;
+        int code = set(ctx, http_arena(req), name, value, &bit, e);
+
+        if (code != 0) {
+            return code;
+        }
+        if ((seen & bit) != 0) {
+            return err_set(e, ERR_INVALID_REQUEST, "a query parameter is given twice");
+        }
+        seen |= bit;
+        r = http_next_pair(&pairs, http_arena(req), &name, &value);
+    }
+    return r == 0 ? 0
+                  : err_set(e, r,
+                            r == ERR_NO_MEMORY ? "no memory for the query"
+                                               : "the query string is malformed");
+}
+
 /* ---- answers ---- */
 
 void manage_answer(struct http_request *req, unsigned status, struct buf *b)

@@ -49,6 +49,13 @@ int manage_read_object(struct http_request *req, const char *within, struct slic
 struct slice manage_text(struct arena *a, struct slice inner);
 /* A positive decimal of at most 18 digits. */
 bool manage_number(struct slice s, uint64_t *out);
+/* One parameter of the query. *bit: one that no other has. 0, or what is wrong with it. */
+typedef int manage_param_fn(void *ctx, struct arena *a, struct slice name, struct slice value,
+                            unsigned *bit, struct err *e);
+/* The whole query, each parameter at most once. 0, ERR_INVALID_REQUEST, ERR_NO_MEMORY, or what set
+ * gave. */
+int manage_read_params(struct http_request *req, manage_param_fn *set, void *ctx,
+                       struct err *e) MUST_CHECK;
 
 /* Answers with *b and frees it. */
 void manage_answer(struct http_request *req, unsigned status, struct buf *b);

@@ -108,11 +108,13 @@ static void page_done(void *ctx, struct http_request *req)
     buf_free(&p->rows);
 }
 
-static int set_param(struct page *p, struct slice name, struct slice value, unsigned *bit,
-                     struct err *e)
+static int set_param(void *ctx, struct arena *a, struct slice name, struct slice value,
+                     unsigned *bit, struct err *e)
 {
+    struct page *p = ctx;
     uint64_t v = 0;
 
+    (void)a;
     if (slice_eq(name, SLICE("limit"))) {
         *bit = 1;
         return manage_number(value, &p->limit) && p->limit <= LIMIT_MAX
@@ -128,33 +130,6 @@ static int set_param(struct page *p, struct slice name, struct slice value, unsi
         return 0;
     }
     return err_set(e, ERR_INVALID_REQUEST, "unknown query parameter");
-}
-
-static int read_params(struct page *p, struct http_request *req, struct err *e)
-{
-    struct http_pairs pairs = {http_query(req)};
-    struct slice name;
-    struct slice value;
-    unsigned seen = 0;
-    int r = http_next_pair(&pairs, http_arena(req), &name, &value);
-
-    while (r == 1) {
-        unsigned bit = 0;
-        int set = set_param(p, name, value, &bit, e);
-
-        if (set != 0) {
-            return set;
-        }
-        if ((seen & bit) != 0) {
-            return err_set(e, ERR_INVALID_REQUEST, "a query parameter is given twice");
-        }
-        seen |= bit;
-        r = http_next_pair(&pairs, http_arena(req), &name, &value);
-    }
-    return r == 0 ? 0
-                  : err_set(e, r,
-                            r == ERR_NO_MEMORY ? "no memory for the query"
-                                               : "the query string is malformed");
 }
 
 void manage_rejected_head(void *ctx, struct http_request *req)
@@ -182,7 +157,7 @@ void manage_rejected_list(void *ctx, struct http_request *req)
     p->m = m;
     p->project = who.project->id;
     p->limit = LIMIT_DEFAULT;
-    if (read_params(p, req, &e) != 0) {
+    if (manage_read_params(req, set_param, p, &e) != 0) {
         manage_answer_err(req, &e);
     } else if (!http_work(req, page_work, page_done, p)) {
         manage_overloaded(req, "too much work is waiting");

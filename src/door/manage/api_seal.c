@@ -10,6 +10,7 @@
 #include "json/write.h"
 
 struct params {
+    bool post;
     uint64_t keep, after;
     bool tail;
 };
@@ -20,56 +21,32 @@ static bool number_or_zero(struct slice s, uint64_t *out)
     return slice_eq(s, SLICE("0")) || manage_number(s, out);
 }
 
-static int set_param(struct params *p, bool post, struct slice name, struct slice value,
+static int set_param(void *ctx, struct arena *a, struct slice name, struct slice value,
                      unsigned *bit, struct err *e)
 {
-    if (post && slice_eq(name, SLICE("keep"))) {
+    struct params *p = ctx;
+
+    (void)a;
+    if (p->post && slice_eq(name, SLICE("keep"))) {
         *bit = 1;
         return number_or_zero(value, &p->keep) && p->keep <= UINT32_MAX
                    ? 0
                    : err_set(e, ERR_INVALID_REQUEST, "keep must be a number of generations");
     }
-    if (post && slice_eq(name, SLICE("tail"))) {
+    if (p->post && slice_eq(name, SLICE("tail"))) {
         *bit = 2;
         p->tail = slice_eq(value, SLICE("true"));
         return p->tail || slice_eq(value, SLICE("false"))
                    ? 0
                    : err_set(e, ERR_INVALID_REQUEST, "tail must be true or false");
     }
-    if (!post && slice_eq(name, SLICE("after"))) {
+    if (!p->post && slice_eq(name, SLICE("after"))) {
         *bit = 4;
         return number_or_zero(value, &p->after)
                    ? 0
                    : err_set(e, ERR_INVALID_REQUEST, "after must be a number");
     }
     return err_set(e, ERR_INVALID_REQUEST, "unknown query parameter");
-}
-
-static int read_params(struct params *p, bool post, struct http_request *req, struct err *e)
-{
-    struct http_pairs pairs = {http_query(req)};
-    struct slice name;
-    struct slice value;
-    unsigned seen = 0;
-    int r = http_next_pair(&pairs, http_arena(req), &name, &value);
-
-    while (r == 1) {
-        unsigned bit = 0;
-        int set = set_param(p, post, name, value, &bit, e);
-
-        if (set != 0) {
-            return set;
-        }
-        if ((seen & bit) != 0) {
-            return err_set(e, ERR_INVALID_REQUEST, "a query parameter is given twice");
-        }
-        seen |= bit;
-        r = http_next_pair(&pairs, http_arena(req), &name, &value);
-    }
-    return r == 0 ? 0
-                  : err_set(e, r,
-                            r == ERR_NO_MEMORY ? "no memory for the query"
-                                               : "the query string is malformed");
 }
 
 /* sealed: which of the results are told already. */
@@ -89,14 +66,14 @@ static void put_status(struct buf *b, struct journal *j, const uint64_t *sealed)
 void manage_seal(void *ctx, struct http_request *req)
 {
     struct manage *m = ctx;
-    struct params p = {.tail = true};
+    struct params p = {.post = true, .tail = true};
     struct err e = {0};
     struct buf b = {0};
     struct journal_seal_status before;
 
     /* What is sealed before the answer is made is this request's, too. */
     journal_get_seal_status(m->journal, &before);
-    if (read_params(&p, true, req, &e) != 0 ||
+    if (manage_read_params(req, set_param, &p, &e) != 0 ||
         journal_seal_request(m->journal, (uint32_t)p.keep, p.tail, &e) != 0) {
         manage_answer_err(req, &e);
         return;
@@ -110,7 +87,7 @@ void manage_seal(void *ctx, struct http_request *req)
 void manage_seal_show(void *ctx, struct http_request *req)
 {
     struct manage *m = ctx;
-    struct params p = {0};
+    struct params p = {.post = false};
     struct err e = {0};
     struct buf b = {0};
     char hex[SHA256_HEX_LEN];
@@ -122,7 +99,7 @@ void manage_seal_show(void *ctx, struct http_request *req)
         manage_overloaded(req, "no memory for the request");
         return;
     }
-    if (read_params(&p, false, req, &e) != 0) {
+    if (manage_read_params(req, set_param, &p, &e) != 0) {
         manage_answer_err(req, &e);
         return;
     }
