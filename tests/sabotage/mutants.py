@@ -743,8 +743,8 @@ MUTANTS = [
        "    r = upload_names_sync")],
      ["crash artifact"]),
     ("artifact-state-over-the-good-one", "a torn save takes the last good state along",
-     [(UPLOAD + "state.c", "    return r != 0 ? r : slot_sync(u, path, u->state_sequence + 1, offset, hash, e);",
-       "    return r != 0 ? r : slot_sync(u, path, u->state_sequence + (u->state_sequence > 0 ? SLOT_COUNT : 1), offset,"
+     [(UPLOAD + "state.c", "    return slot_sync(u, path, u->state_sequence + 1, offset, hash, e);",
+       "    return slot_sync(u, path, u->state_sequence + (u->state_sequence > 0 ? SLOT_COUNT : 1), offset,"
        " hash, e);")],
      ["crash artifact"]),
     ("artifact-state-cache-believed", "a state is read from the page cache, which a failed sync made a liar",
@@ -1064,8 +1064,8 @@ MUTANTS = [
      ["bytes"]),
     # ---- bit rot ----
     ("verify-manifest-without-end", "verify passes over a manifest whose first record has lost its end, though there are events",
-     [("src/journal/verify.c", "    if (r == 0 && !committed && (v->closed_count > 0 || v->tail_size > 0)) {",
-       "    if (r == 0 && !committed && false) {")],
+     [("src/journal/verify.c", "    if (!committed && (v->closed_count > 0 || v->tail_size > 0)) {",
+       "    if (!committed && false) {")],
      ["verify"]),
     # ---- signed heads ----
     ("head-key-not-synced", "the key has its name before it is on the disk",

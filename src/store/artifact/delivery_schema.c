@@ -122,8 +122,8 @@ static const char version_2[] =
     " new.size_bytes) ON CONFLICT(project) DO UPDATE SET artifacts = artifacts + 1,"        \
     " bytes = bytes + new.size_bytes;"
 
-/* packages anew, for its check of the packager. maybe_files: files (bit i: the plan's i-th) that tries
- * up to maybe_at may have brought, though none of them ended as sent. */
+/* packages anew, for its check of the packager. maybe_files: files (bit i: the plan's i-th) that
+ * tries up to maybe_at may have brought, though none of them ended as sent. */
 static const char version_3[] =
     "DROP INDEX packages_due; DROP INDEX packages_state; DROP INDEX packages_due_small;"
     "DROP INDEX packages_purge; DROP INDEX packages_created;"

@@ -23,8 +23,8 @@
  * Answers: bytes of an identity package that are missing or are not the receipt's, and settings of
  * the project that give no allowed place, with a way out for a person; members of a merged one that
  * cannot be in it, by number, unless there is a plan already: what it names may have been sent with
- * them, so that none may go elsewhere, and a person has to bring its bytes back; everything else (no destination, EIO, no space) is for another
- * try. */
+ * them, so that none may go elsewhere, and a person has to bring its bytes back; everything else
+ * (no destination, EIO, no space) is for another try. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
