@@ -228,7 +228,7 @@ static int settle_covered(struct journal *j, uint32_t n, const struct layout_gen
     struct err why = {0};
     bool plain_holds = j->generations[n]->from_plain;
     int r = plain_holds ? make_again(j, j->generations[n], row, &why) : look_at_all(j, row, &why);
-    if (r != 0 && !plain_holds && r != ERR_CORRUPT) {
+    if (!plain_holds && r != ERR_CORRUPT) {
         *e = why;
         return r;
     }
