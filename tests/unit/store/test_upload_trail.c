@@ -417,7 +417,7 @@ static void without_threads_nothing_is_read_ahead(void **state)
     threads_fail = false;
     if (NO_THREADS) {
         trail_keep_near(ts, id, 0);
-        assert_int_equal(trail_take(ts, id, &hash), 0);
+        assert_int_equal(trail_take(ts, id, UINT64_MAX, &hash), 0);
     }
     trail_follow(ts, id, 20 * STEP);
     await(ts, id, 20 * STEP);
