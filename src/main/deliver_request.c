@@ -58,8 +58,8 @@ static int act(struct asking *a, const struct request *request)
         r = delivery_index_ask(a->d->index, request->object_id, deliver_now_ms(), &found, a->e);
         break;
     case REQUEST_IDENTITY:
-        r = delivery_index_identity(a->d->index, request->object_id, deliver_now_ms(), &found,
-                                    a->e);
+        r = delivery_index_identity(a->d->index, a->d->options->data, request->object_id,
+                                    deliver_now_ms(), &found, a->e);
         break;
     case REQUEST_KIND_COUNT:
         break;

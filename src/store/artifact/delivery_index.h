@@ -76,9 +76,10 @@ int delivery_index_isolate(struct delivery_index *ix, const char *package_id,
                            const struct delivery_members *m, const struct delivery_bad *bad,
                            unsigned count, int64_t now_ms, struct err *e) MUST_CHECK;
 /* The artifact, which is a blocked or waiting one of a merging project, becomes an identity package
- * of its own, due now. *done false: it is neither (unknown, or in a package that goes its way). */
-int delivery_index_identity(struct delivery_index *ix, const char *object_id, int64_t now_ms,
-                            bool *done, struct err *e) MUST_CHECK;
+ * of its own, due now. *done false: it is neither (unknown, or in a package that goes its way), or
+ * its package has a plan in DATA/packages/: under its names all members may have been sent. */
+int delivery_index_identity(struct delivery_index *ix, const char *data, const char *object_id,
+                            int64_t now_ms, bool *done, struct err *e) MUST_CHECK;
 
 /* ---- what is due ---- */
 enum delivery_task {

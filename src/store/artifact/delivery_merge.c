@@ -11,7 +11,8 @@
  *
  *   waiting               choose     -> member of one that is building
  *   member, building      isolate    -> waiting, or of a blocked package of its own
- *   member, blocked       identity   -> of an identity package; the others wait
+ *   member, blocked       identity   -> of an identity package, unless there is a plan already; the
+ *                                       others wait
  *   waiting               identity   -> of an identity package
  *   either                restore    -> member of the package that is on the disk
  *   member, sealed        stays: its package has a plan, under whose names it may have been sent
@@ -23,6 +24,7 @@
 #include "base/ensure.h"
 #include "base/log.h"
 #include "store/artifact/delivery_index_internal.h"
+#include "store/artifact/package_load.h"
 
 #define IDENTITY_GROUP 500u
 /* Artifacts cannot be from later than so much: a clock was wrong, and nobody waits for it. */
@@ -326,16 +328,18 @@ static int load_one(struct delivery_index *ix, const char *object_id, struct del
     return r < 0 ? r : 0;
 }
 
-static int make_identity(struct delivery_index *ix, const struct delivery_artifact *a,
-                         int64_t now_ms, bool *done, struct err *e)
+static int make_identity(struct delivery_index *ix, const char *data,
+                         const struct delivery_artifact *a, int64_t now_ms, bool *done,
+                         struct err *e)
 {
     struct membership in;
     int r = member_of(ix, a->object_id, &in, e);
+    bool in_one = in.package_id[0] != '\0';
 
-    if (r < 0 || (in.package_id[0] != '\0' && !(in.merged && in.blocked))) {
+    if (r < 0 || (in_one && (!in.merged || !in.blocked || package_planned(data, in.package_id)))) {
         return r;
     }
-    if (in.package_id[0] != '\0') {
+    if (in_one) {
         r = dissolve(ix, in.package_id, e);
     }
     if (r == 0) {
@@ -348,8 +352,8 @@ static int make_identity(struct delivery_index *ix, const struct delivery_artifa
     return r;
 }
 
-int delivery_index_identity(struct delivery_index *ix, const char *object_id, int64_t now_ms,
-                            bool *done, struct err *e)
+int delivery_index_identity(struct delivery_index *ix, const char *data, const char *object_id,
+                            int64_t now_ms, bool *done, struct err *e)
 {
     struct delivery_artifact a;
     bool found = false;
@@ -361,7 +365,7 @@ int delivery_index_identity(struct delivery_index *ix, const char *object_id, in
     }
     r = load_one(ix, object_id, &a, &found, e);
     if (r == 0 && found) {
-        r = make_identity(ix, &a, now_ms, done, e);
+        r = make_identity(ix, data, &a, now_ms, done, e);
     }
     return end(ix, r, e);
 }

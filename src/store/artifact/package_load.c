@@ -38,14 +38,21 @@ bool package_plan_name(const char *name, char package_id[DELIVERY_PACKAGE_LEN + 
     return true;
 }
 
-bool package_identity_planned(const char *data, const struct delivery_artifact *a)
+bool package_planned(const char *data, const char *package_id)
 {
-    char id[DELIVERY_PACKAGE_LEN + 1], path[PATH_BYTES];
+    char path[PATH_BYTES];
     struct os_stat st;
 
-    delivery_package_id(a, id);
-    path_of(path, data, id, DELIVERY_PLAN_TAIL);
+    path_of(path, data, package_id, DELIVERY_PLAN_TAIL);
     return os_stat(path, &st) != -ENOENT;
+}
+
+bool package_identity_planned(const char *data, const struct delivery_artifact *a)
+{
+    char id[DELIVERY_PACKAGE_LEN + 1];
+
+    delivery_package_id(a, id);
+    return package_planned(data, id);
 }
 
 static int read_plan(const char *data, const char *package_id, struct delivery_plan *out,

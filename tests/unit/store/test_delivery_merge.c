@@ -1,5 +1,6 @@
 /* Merged packages: what they are as text, how artifacts are chosen for them, and how a package ends
  * that cannot be built or is on the disk already. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -399,6 +401,25 @@ static void test_no_more_merging(void **state)
 
 /* ---- packages that end ---- */
 
+/* Of the package of this one alone: makes it, or takes it away. */
+static void plan_file(struct delivery_artifact a, bool there)
+{
+    char id[DELIVERY_PACKAGE_LEN + 1], path[256];
+    FILE *f;
+
+    delivery_merged_id(&a, 1, id);
+    snprintf(path, sizeof path, "%s/" DELIVERY_PACKAGES, dir);
+    assert_true(mkdir(path, 0700) == 0 || errno == EEXIST);
+    snprintf(path, sizeof path, "%s/" DELIVERY_PACKAGES "/%s" DELIVERY_PLAN_TAIL, dir, id);
+    if (there) {
+        f = fopen(path, "w");
+        assert_non_null(f);
+        assert_int_equal(fclose(f), 0);
+    } else {
+        assert_int_equal(unlink(path), 0);
+    }
+}
+
 static void test_hole_7_bad_members_are_parked_alone(void **state)
 {
     const struct delivery_bad bad[] = {{0, "no WARC", "identity"}, {2, "torn", "identity"}};
@@ -425,14 +446,18 @@ static void test_hole_7_bad_members_are_parked_alone(void **state)
     choose(NOW_MS + WAIT);
     BUILD_IS(NOW_MS + WAIT, 2, 4);
     no_build(NOW_MS + WAIT);
-    /* As it is, on its own; once. */
-    done(delivery_index_identity(ix, artifact(3, 0, 0).object_id, NOW_MS, &ok, &e));
-    assert_true(ok);
-    done(delivery_index_identity(ix, artifact(3, 0, 0).object_id, NOW_MS, &ok, &e));
+    /* As it is, on its own; once; but not where it may have been sent already. */
+    plan_file(artifact(3, 10, NOW), true);
+    done(delivery_index_identity(ix, dir, artifact(3, 0, 0).object_id, NOW_MS, &ok, &e));
     assert_false(ok);
-    done(delivery_index_identity(ix, artifact(2, 0, 0).object_id, NOW_MS, &ok, &e));
+    plan_file(artifact(3, 10, NOW), false);
+    done(delivery_index_identity(ix, dir, artifact(3, 0, 0).object_id, NOW_MS, &ok, &e));
+    assert_true(ok);
+    done(delivery_index_identity(ix, dir, artifact(3, 0, 0).object_id, NOW_MS, &ok, &e));
+    assert_false(ok);
+    done(delivery_index_identity(ix, dir, artifact(2, 0, 0).object_id, NOW_MS, &ok, &e));
     assert_false(ok); /* it is being built */
-    done(delivery_index_identity(ix, artifact(77, 0, 0).object_id, NOW_MS, &ok, &e));
+    done(delivery_index_identity(ix, dir, artifact(77, 0, 0).object_id, NOW_MS, &ok, &e));
     assert_false(ok);
     next(&builds, NOW_MS + WAIT);
     assert_int_equal(work.members.count, 0);
@@ -450,7 +475,7 @@ static void test_what_waits_can_be_sent_alone(void **state)
 
     (void)state;
     add(1, 10, NOW);
-    done(delivery_index_identity(ix, artifact(1, 0, 0).object_id, NOW_MS, &ok, &e));
+    done(delivery_index_identity(ix, dir, artifact(1, 0, 0).object_id, NOW_MS, &ok, &e));
     assert_true(ok);
     sums_fit();
     choose(NOW_MS + WAIT);
