@@ -65,7 +65,7 @@ def check_places(world, files):
         assert payload[in_it["offset"]:in_it["offset"] + in_it["size"]] == file.content, file.id
 
 
-def test_chosen_shown_and_back_without_the_database(world):
+def test_holes_18_19_20_chosen_shown_and_back_without_the_database(world):
     """Holes 18, 19 and 20: what waits says so; the trigger makes packages of the target's size in order; members, offsets and names are
     shown; without delivery.sqlite the same packages come back, nothing is sent under a second name, and nothing is an error."""
     contents = [warc(i) for i in range(7)]

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "store/artifact/delivery_index.h"
+#include "store/artifact/package_load.h"
 #include "store/artifact/proof.h"
 #include "store/db.h"
 
@@ -217,6 +218,71 @@ static void test_proof(void **state)
     }
     text.ptr[11] = '1'; /* a version that has one member */
     assert_int_equal(proof_parse(buf_slice(&text), &back, &e), ERR_CORRUPT);
+    buf_free(&text);
+}
+
+/* ---- on the disk ---- */
+
+static void put_file(const char *tail, struct slice text)
+{
+    char path[256];
+    FILE *f;
+
+    snprintf(path, sizeof path, "%s/" DELIVERY_PACKAGES, dir);
+    assert_true(mkdir(path, 0700) == 0 || errno == EEXIST);
+    snprintf(path, sizeof path, "%s/" DELIVERY_PACKAGES "/%s%s", dir, plan.package_id, tail);
+    f = fopen(path, "w");
+    assert_non_null(f);
+    assert_int_equal(fwrite(text.ptr, 1, text.len, f), text.len);
+    assert_int_equal(fclose(f), 0);
+}
+
+static int load(void)
+{
+    static struct delivery_plan back;
+    struct delivery_members m;
+    int r = package_load(dir, plan.package_id, &back, &m, &e);
+
+    assert_int_equal(m.count, r == 0 ? 3 : 0);
+    delivery_members_free(&m);
+    return r;
+}
+
+static void test_loaded(void **state)
+{
+    struct buf manifest = {0}, text = {0};
+    struct blake3 h;
+    uint8_t digest[BLAKE3_LEN];
+    char id[DELIVERY_PACKAGE_LEN + 1], name[100];
+
+    (void)state;
+    plan_three(&place);
+    manifest_three(&manifest);
+    assert_int_equal(load(), ERR_NOT_FOUND);
+    plan.file[1].size = manifest.len;
+    blake3_start(&h);
+    blake3_add(&h, manifest.ptr, manifest.len);
+    blake3_end(&h, digest);
+    hex_encode(plan.file[1].digests.blake3, digest, BLAKE3_LEN);
+    delivery_plan_put(&text, &plan);
+    put_file(DELIVERY_PLAN_TAIL, buf_slice(&text));
+    assert_int_equal(load(), ERR_CORRUPT); /* no manifest */
+    put_file(DELIVERY_MANIFEST_TAIL, buf_slice(&manifest));
+    done(load());
+    manifest.ptr[manifest.len / 2] ^= 1;
+    put_file(DELIVERY_MANIFEST_TAIL, buf_slice(&manifest));
+    assert_int_equal(load(), ERR_CORRUPT);
+    put_file(DELIVERY_PLAN_TAIL, slice_of(text.ptr, text.len / 2));
+    assert_int_equal(load(), ERR_CORRUPT);
+    assert_true(package_planned(dir, plan.package_id));
+    assert_false(package_identity_planned(dir, &three[0]));
+    snprintf(name, sizeof name, "%s" DELIVERY_PLAN_TAIL, plan.package_id);
+    assert_true(package_plan_name(name, id));
+    assert_string_equal(id, plan.package_id);
+    name[0] = 'x';
+    assert_false(package_plan_name(name, id));
+    assert_false(package_plan_name(DELIVERY_PLAN_TAIL, id));
+    buf_free(&manifest);
     buf_free(&text);
 }
 
@@ -561,6 +627,7 @@ int main(void)
     const struct CMUnitTest tests[] = {T(test_plan),
                                        T(test_manifest),
                                        T(test_proof),
+                                       INDEX(test_loaded),
                                        INDEX(test_trigger_and_drain),
                                        INDEX(test_sizes),
                                        INDEX(test_hole_18_a_backlog_is_not_read),
