@@ -43,8 +43,8 @@ void package_job_free(struct package_job *job);
 /* *out: the plan of a package whose files are synced. PACKAGE_STOPPED. ERR_NOT_FOUND and
  * ERR_CHECKSUM_MISMATCH (job->way_out): bytes of an identity package are missing, or not the
  * receipt's. ERR_CORRUPT: members are in the way, job->bad; or bytes of a package that has a plan
- * (job->way_out). ERR_INVALID_PROJECT (job->way_out). What job->place says. ERR_IO, ERR_NO_SPACE, ERR_NO_MEMORY: the next call goes on
- * with what is there. */
+ * (job->way_out). ERR_INVALID_PROJECT (job->way_out). What job->place says. ERR_IO, ERR_NO_SPACE,
+ * ERR_NO_MEMORY: the next call goes on with what is there. */
 int package_build(struct package_job *job, struct delivery_plan *out, struct err *e) MUST_CHECK;
 
 /* Removes temporary names that a crash left in packages/, and payloads without a plan; nobody
