@@ -58,7 +58,7 @@ RULES = (
 
 CALLS = re.compile(r"\bos_(fsync|fdatasync|sync_dir|rename|unlink|ftruncate|drop_cache)\(")
 RESULTS = "r|rc|fd|n|result|code|got|made|listed|renamed|undone|written|turn_code|[a-z]+->(?:fd|code|state_fd)"
-CHECKS = re.compile(rf"(?<![\w>.])(?:{RESULTS}) (<|!=|==) (0|SQLITE_OK)\b")
+CHECKS = re.compile(rf"(?<![\w>.])\*?(?:{RESULTS}) (<|!=|==) (0|SQLITE_OK)\b")
 C_TOKENS = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
 
 # What may run for a mutant: program, words (NAME=VALUE is environment). Which of them do, and in which order, the control tells.
