@@ -23,6 +23,8 @@
 #define NOW   1000
 #define MS    INT64_C(1000)
 #define PLANS 200
+#define FIRST 180 /* of four that wait to be merged; and two more that have been, from LATER on */
+#define LATER 190
 #define MANY  100 /* from here on; more than what is looked at before all of them are moved */
 
 /* The artifacts of the file that every operation begins with; each stands somewhere else. */
@@ -35,7 +37,7 @@ struct copy {
 
 struct world {
     char dir[80];
-    struct copy few, many; /* of the database, closed */
+    struct copy few, many, merging; /* of the database, closed */
     struct delivery_index *ix;
     int (*again)(void *world, struct err *e); /* the operation */
     uint64_t before, after;                   /* what the rows are then */
@@ -196,6 +198,70 @@ static void save(struct world *w, struct copy *to)
     assert_int_equal(close(fd), 0);
 }
 
+static void put_file(const struct world *w, const struct copy *from)
+{
+    char path[120];
+    remove_files(w);
+    path_of(w, "", path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, from->bytes, from->size), from->size);
+    assert_int_equal(close(fd), 0);
+}
+
+static void begin_file(void *ctx)
+{
+    const struct world *w = ctx;
+    put_file(w, &w->few);
+}
+
+static void begin_many(void *ctx)
+{
+    const struct world *w = ctx;
+    put_file(w, &w->many);
+    open_index(ctx);
+}
+
+static void begin_open(void *ctx)
+{
+    begin_file(ctx);
+    open_index(ctx);
+}
+
+static void begin_merging(void *ctx)
+{
+    const struct world *w = ctx;
+    put_file(w, &w->merging);
+    open_index(ctx);
+}
+
+static int add_waiting(struct world *w, unsigned n, struct err *e)
+{
+    struct delivery_artifact a = artifact(n);
+    int r = delivery_index_begin(w->ix, e);
+    if (r == 0) {
+        r = delivery_index_add_waiting(w->ix, &a, e);
+    }
+    if (r == 0) {
+        r = delivery_index_commit(w->ix, e);
+    }
+    if (r != 0) {
+        delivery_index_undo(w->ix);
+    }
+    return r;
+}
+
+/* target 0: the project merges no more. */
+static int choose(struct world *w, uint64_t target, struct err *e)
+{
+    const struct delivery_merge_rule rule = {target, 2 * target, target > 0 ? 1000 : 0};
+    unsigned made = 0;
+    int64_t due_ms;
+    int r = delivery_index_choose(w->ix, "alpha", &rule, (NOW + 100) * MS, &made, &due_ms, e);
+    assert_true(r != 0 || made > 0);
+    return r;
+}
+
 static int setup(void **state)
 {
     struct world *w = &world;
@@ -236,6 +302,15 @@ static int setup(void **state)
         must(delivery_index_seal(w->ix, plan_of(n), NOW, NOW * MS, &e), &e);
     }
     save(w, &w->many);
+    begin_file(w);
+    open_index(w);
+    for (unsigned n = FIRST; n < FIRST + 4; n++) {
+        must(add_waiting(w, n, &e), &e);
+        if (n == FIRST + 1) { /* a package of these two is being built */
+            must(choose(w, 10000, &e), &e);
+        }
+    }
+    save(w, &w->merging);
     return 0;
 }
 
@@ -245,38 +320,9 @@ static int teardown(void **state)
     remove_files(&world);
     free(world.few.bytes);
     free(world.many.bytes);
+    free(world.merging.bytes);
     assert_int_equal(rmdir(world.dir), 0);
     return 0;
-}
-
-static void put_file(const struct world *w, const struct copy *from)
-{
-    char path[120];
-    remove_files(w);
-    path_of(w, "", path);
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, from->bytes, from->size), from->size);
-    assert_int_equal(close(fd), 0);
-}
-
-static void begin_file(void *ctx)
-{
-    const struct world *w = ctx;
-    put_file(w, &w->few);
-}
-
-static void begin_many(void *ctx)
-{
-    const struct world *w = ctx;
-    put_file(w, &w->many);
-    open_index(ctx);
-}
-
-static void begin_open(void *ctx)
-{
-    begin_file(ctx);
-    open_index(ctx);
 }
 
 static void begin_none(void *ctx)
@@ -432,16 +478,18 @@ static int take_all(struct world *w, enum delivery_lane lane, struct err *e)
 {
     const struct delivery_ask what = {.lane = lane, .workers = 2};
     static struct delivery_work work;
-    unsigned taken[COUNT], count = 0;
+    char taken[COUNT + 4][DELIVERY_PACKAGE_LEN + 1];
+    unsigned count = 0;
     int r;
     do {
         r = delivery_index_next(w->ix, (NOW + 100) * MS, &what, &work, e);
         if (r == 0 && work.task != DELIVERY_NOTHING) {
-            taken[count++] = (unsigned)strtoul(work.artifact.object_id, NULL, 16);
+            memcpy(taken[count++], work.package_id, sizeof taken[0]);
+            delivery_members_free(&work.members);
         }
-    } while (r == 0 && work.task != DELIVERY_NOTHING && count < COUNT);
+    } while (r == 0 && work.task != DELIVERY_NOTHING && count < COUNT + 4);
     for (unsigned i = 0; i < count; i++) {
-        delivery_index_over(w->ix, plan_of(taken[i])->package_id);
+        delivery_index_over(w->ix, taken[i]);
     }
     if (r == 0 && count == 0) {
         fail_msg("nothing is due in lane %d", (int)lane);
@@ -469,6 +517,81 @@ static int run_move(void *ctx, struct err *e)
     delivery_index_hold(w->ix, DELIVERY_SCOPE_FAR_END, plan_of(PENDING), (NOW + 1000) * MS, "503");
     int r = delivery_index_next(w->ix, (NOW + 100) * MS, &what, &work, e);
     assert_true(r != 0 || work.task == DELIVERY_NOTHING);
+    return r;
+}
+
+/* ---- packages of many ---- */
+
+RUN(add_waiting, add_waiting(w, FIRST + 4, e))
+RUN(choose, choose(w, 10000, e))
+RUN(choose_identity, choose(w, 0, e))
+
+static int run_waiting(void *ctx, struct err *e)
+{
+    struct world *w = ctx;
+    char project[UPLOAD_PROJECT_MAX + 1] = "";
+    int r = delivery_index_waiting(w->ix, "", project, e);
+    assert_true(r != 0 || strcmp(project, "alpha") == 0);
+    return r;
+}
+
+static int run_identity(void *ctx, struct err *e)
+{
+    struct world *w = ctx;
+    bool done = false;
+    int r = delivery_index_identity(w->ix, artifact(FIRST + 2).object_id, NOW * MS, &done, e);
+    assert_true(r != 0 || done);
+    return r;
+}
+
+static int run_isolate(void *ctx, struct err *e)
+{
+    struct world *w = ctx;
+    const struct delivery_bad bad = {0, "no WARC", "identity"};
+    struct delivery_artifact a[2] = {artifact(FIRST), artifact(FIRST + 1)};
+    const struct delivery_members m = {.count = 2, .item = a};
+    char id[DELIVERY_PACKAGE_LEN + 1];
+    delivery_merged_id(a, 2, id);
+    return delivery_index_isolate(w->ix, id, &m, &bad, 1, NOW * MS, e);
+}
+
+static int run_has_package(void *ctx, struct err *e)
+{
+    struct world *w = ctx;
+    bool has = false;
+    int r = delivery_index_has_package(w->ix, plan_of(SENT)->package_id, &has, e);
+    assert_true(r != 0 || has);
+    return r;
+}
+
+/* One whose files are there. */
+static int run_restore(void *ctx, struct err *e)
+{
+    struct world *w = ctx;
+    static struct delivery_plan p;
+    struct delivery_artifact a[2] = {artifact(LATER), artifact(LATER + 1)};
+    const struct delivery_members m = {.count = 2, .item = a};
+    const struct artifact_sink to = {
+        .sink = "directory", .directory = "/somewhere", .retention_ms = -1};
+    int r = p.package_id[0] != '\0' ? 0 : delivery_plan_begin_merged(&p, &m, &to, e);
+    for (unsigned i = 0; i < DELIVERY_FILES_MAX; i++) {
+        memcpy(p.file[i].digests.blake3, plan_of(SENT)->file[i].digests.blake3, BLAKE3_HEX_LEN);
+        memcpy(p.file[i].digests.md5, plan_of(SENT)->file[i].digests.md5, MD5_HEX_LEN);
+        memcpy(p.file[i].digests.sha1, plan_of(SENT)->file[i].digests.sha1, SHA1_HEX_LEN);
+        p.file[i].size = 2 * LATER + 1;
+    }
+    if (r == 0) {
+        r = delivery_index_begin(w->ix, e);
+    }
+    if (r == 0) {
+        r = delivery_index_restore(w->ix, &p, &m, NOW * MS, e);
+    }
+    if (r == 0) {
+        r = delivery_index_commit(w->ix, e);
+    }
+    if (r != 0) {
+        delivery_index_undo(w->ix);
+    }
     return r;
 }
 
@@ -608,6 +731,7 @@ static int page(struct world *w, const char *project, int state, unsigned want, 
 RUN(page, page(w, NULL, -1, COUNT, e))
 RUN(page_of_one, page(w, "gamma", -1, 1, e))
 RUN(page_verified, page(w, NULL, DELIVERY_VERIFIED, 1, e))
+RUN(page_merged, page(w, "alpha", -1, 6, e))
 RUN(page_parked, page(w, "beta", DELIVERY_PARKED, 1, e))
 
 static int run_counts(void *ctx, struct err *e)
@@ -674,6 +798,16 @@ static void ended(void *ctx, int r)
     (void)r;
 }
 
+#define MERGE(run)                                                            \
+    {                                                                         \
+        "merging: " #run, begin_merging, run_##run, end, {QUIET}, false, 0, 0 \
+    }
+static const struct told_op merges[] = {
+    MERGE(add_waiting), MERGE(waiting),     MERGE(choose),      MERGE(choose_identity),
+    MERGE(identity),    MERGE(isolate),     MERGE(has_package), MERGE(restore),
+    MERGE(take_builds), MERGE(page_merged), MERGE(totals),
+};
+
 static const struct told_op moves[] = {
     {"move", begin_many, run_move, end, {QUIET}, false, 0, 0},
 };
@@ -709,6 +843,7 @@ TEST(changes)
 TEST(questions)
 TEST(openings)
 TEST(moves)
+TEST(merges)
 
 static void test_plans(void **state)
 {
@@ -790,6 +925,7 @@ int main(void)
         cmocka_unit_test(test_questions),
         cmocka_unit_test(test_openings),
         cmocka_unit_test(test_moves),
+        cmocka_unit_test(test_merges),
         cmocka_unit_test(test_plans),
         cmocka_unit_test(test_plans_are_refused),
         cmocka_unit_test(test_sinks),
