@@ -539,7 +539,8 @@ static int run_identity(void *ctx, struct err *e)
 {
     struct world *w = ctx;
     bool done = false;
-    int r = delivery_index_identity(w->ix, artifact(FIRST + 2).object_id, NOW * MS, &done, e);
+    int r =
+        delivery_index_identity(w->ix, w->dir, artifact(FIRST + 2).object_id, NOW * MS, &done, e);
     assert_true(r != 0 || done);
     return r;
 }
