@@ -40,6 +40,7 @@ struct checkpointer {
     pthread_cond_t work, passed;
     /* behind lock */
     bool stop, want;
+    bool held;            /* the loop was told to wait since it was last woken */
     uint64_t frames;      /* in the WAL, as of the last commit */
     uint64_t moved;       /* of them, as of the last pass */
     uint64_t complete_at; /* frames when a pass last moved everything */
@@ -197,7 +198,7 @@ void checkpoint_fill(struct checkpointer *c, struct receipt_filter *f)
 /* Called with lock held, which is given up meanwhile. */
 static void thread_pass(struct checkpointer *c)
 {
-    bool held = over_limit(c), ended;
+    bool ended;
     struct err e;
 
     pthread_mutex_unlock(&c->lock);
@@ -215,7 +216,9 @@ static void thread_pass(struct checkpointer *c)
         pthread_cond_timedwait(&c->work, &c->lock, &until);
         c->want = true;
     }
-    if (held && ended && c->wake_loop != NULL) {
+    /* Asked behind the pass: the WAL may have grown past its limit while it began. */
+    if (c->held && ended && c->wake_loop != NULL) {
+        c->held = false;
         pthread_mutex_unlock(&c->lock);
         c->wake_loop(c->wake_ctx);
         pthread_mutex_lock(&c->lock);
@@ -281,6 +284,7 @@ enum checkpoint_state checkpoint_state(struct checkpointer *c, struct err *why)
         if (state == CHECKPOINT_NO_SPACE) {
             *why = c->why;
         }
+        c->held = c->held || state == CHECKPOINT_HOLD;
         c->want = true;
         pthread_cond_signal(&c->work);
     }

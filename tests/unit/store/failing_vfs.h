@@ -40,6 +40,11 @@ struct failing {
 static pthread_mutex_t failing_lock = PTHREAD_MUTEX_INITIALIZER; /* of the two below */
 static struct failing failing_now;
 static unsigned failing_writes; /* and syncs */
+/* Other threads than this one wait where they would lock the WAL's index. */
+static bool failing_stops;
+static unsigned failing_stopped; /* how many do */
+static pthread_t failing_goes;
+static pthread_cond_t failing_go = PTHREAD_COND_INITIALIZER;
 static struct sqlite3_vfs failing_vfs;
 static struct sqlite3_vfs *failing_under;
 static const struct sqlite3_io_methods *failing_real[2]; /* by enum failing_file */
@@ -64,12 +69,35 @@ static inline struct failing failing_state(unsigned *writes)
     return now;
 }
 
+static inline void failing_stop_others(bool stop)
+{
+    pthread_mutex_lock(&failing_lock);
+    failing_stops = stop;
+    failing_goes = pthread_self();
+    pthread_cond_broadcast(&failing_go);
+    pthread_mutex_unlock(&failing_lock);
+}
+
+static inline unsigned failing_others_stopped(void)
+{
+    pthread_mutex_lock(&failing_lock);
+    unsigned n = failing_stopped;
+    pthread_mutex_unlock(&failing_lock);
+    return n;
+}
+
 /* The code that the call fails with, or SQLITE_OK. */
 static inline int failing_strikes(enum failing_call call, enum failing_file file)
 {
     int code = SQLITE_OK;
     pthread_mutex_lock(&failing_lock);
     struct failing *f = &failing_now;
+    while (call == FAILING_SHM_LOCK && failing_stops &&
+           !pthread_equal(pthread_self(), failing_goes)) {
+        failing_stopped++;
+        pthread_cond_wait(&failing_go, &failing_lock);
+        failing_stopped--;
+    }
     failing_writes += call == FAILING_WRITE || call == FAILING_SYNC;
     if (call == f->call && (f->file == FAILING_ANY || file == FAILING_ANY || file == f->file)) {
         f->seen++;

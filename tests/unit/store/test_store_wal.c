@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 
 #include "base/metrics.h"
@@ -159,8 +160,8 @@ static void test_wal_limit_with_thread(void **state)
 
 #define BOUND_NS UINT64_C(20000000000)
 
-/* A store whose thread cannot write the log back from now on. */
-static void begin_failing(struct kit *k, enum failing_call call, int code)
+/* A store with the thread, over the failing VFS. */
+static void begin_failing(struct kit *k)
 {
     kit_start(k);
     atomic_store(&woken, 0);
@@ -171,56 +172,82 @@ static void begin_failing(struct kit *k, enum failing_call call, int code)
     kit_close(k);
     assert_int_equal(failing_register(), SQLITE_OK);
     kit_open(k);
-    failing_arm(&(struct failing){
-        .call = call, .file = FAILING_DATABASE, .at = 1, .sticky = true, .code = code});
+}
+
+static void submit_one(struct kit *k, struct kit_job *j, uint64_t n)
+{
+    static char text[20001];
+    memset(text, 'w', sizeof text - 1);
+    kit_job_init(j, STORE_SMALL);
+    j->ev[0] = kit_event(k->alpha, n, text);
+    j->count = 1;
+    store_submit(k->s, &j->job);
 }
 
 /* One event in as many turns as it takes. */
 static int put_in_time(struct kit *k, uint64_t n)
 {
-    static char text[20001];
     struct kit_job j;
     uint64_t until = os_clock_mono_ns() + BOUND_NS;
-    memset(text, 'w', sizeof text - 1);
-    kit_job_init(&j, STORE_SMALL);
-    j.ev[0] = kit_event(k->alpha, n, text);
-    j.count = 1;
-    store_submit(k->s, &j.job);
+    submit_one(k, &j, n);
     while (j.told == 0) {
         (void)kit_turn(k);
         assert_true(os_clock_mono_ns() < until);
+        (void)sched_yield();
     }
     k->e = j.err;
     return j.code;
 }
 
-static int put_until_it_fails(struct kit *k, uint64_t *n)
+/* Events until one has to wait, which is *j. */
+static void put_until_held(struct kit *k, struct kit_job *j, uint64_t *n)
 {
-    int code;
     do {
-        code = put_in_time(k, ++*n);
+        submit_one(k, j, ++*n);
+        assert_false(kit_turn(k));
         assert_true(*n < 1000);
-    } while (code == 0);
-    return code;
+    } while (j->told != 0 && j->code == 0);
+    assert_int_equal(j->told, 0);
 }
 
-/* Without space turns are answered, the loop is woken, and when there is space it goes on. */
+static void await_wake(void)
+{
+    uint64_t until = os_clock_mono_ns() + BOUND_NS;
+    while (atomic_load(&woken) == 0) {
+        assert_true(os_clock_mono_ns() < until);
+        (void)sched_yield();
+    }
+}
+
+/* A view keeps the held passes from ending; then there is no space for them. Who waits is answered,
+ * and when there is space it goes on. */
 static void test_a_pass_without_space(void **state)
 {
     struct kit k;
+    struct kit_job j;
     struct store_status st;
-    uint64_t n = 0, until = os_clock_mono_ns() + BOUND_NS;
-    begin_failing(&k, FAILING_WRITE, SQLITE_FULL);
-    assert_int_equal(put_until_it_fails(&k, &n), ERR_NO_SPACE);
+    uint64_t n = 0;
+    begin_failing(&k);
+    assert_int_equal(reader_begin(k.reader, &k.e), 0);
+    kit_number(&k, "SELECT count(*) FROM events");
+    put_until_held(&k, &j, &n);
+    failing_arm(&(struct failing){.call = FAILING_SHM_LOCK,
+                                  .file = FAILING_DATABASE,
+                                  .at = 1,
+                                  .sticky = true,
+                                  .code = SQLITE_FULL});
+    await_wake();
+    (void)kit_turn(&k);
+    assert_int_equal(j.told, 1);
+    assert_int_equal(j.code, ERR_NO_SPACE);
     store_get_status(k.s, &st);
     assert_true(st.no_space && !st.poisoned);
-    while (atomic_load(&woken) == 0) {
-        assert_true(os_clock_mono_ns() < until);
-    }
     uint64_t began = os_clock_mono_ns();
     checkpoint_wait(k.s->checkpointer, 60000); /* for nothing */
     assert_true(os_clock_mono_ns() - began < UINT64_C(50000000000));
     failing_arm(&(struct failing){0});
+    reader_end(k.reader);
+    uint64_t until = os_clock_mono_ns() + BOUND_NS;
     while (put_in_time(&k, n) != 0) {
         assert_int_equal(k.e.code, ERR_NO_SPACE);
         assert_true(os_clock_mono_ns() < until);
@@ -234,6 +261,43 @@ static void test_a_pass_without_space(void **state)
     (void)state;
 }
 
+/* The WAL passes its limit when a pass has begun, which then moves all of it: the loop, which waits
+ * by now, is woken. */
+static void test_held_while_a_pass_begins(void **state)
+{
+    struct kit k;
+    struct kit_job j;
+    struct store_status st;
+    uint64_t n = 0, until = os_clock_mono_ns() + BOUND_NS;
+    begin_failing(&k);
+    while (k.s->receipts.filter == NULL) { /* the thread's first work */
+        store_tick(k.s);
+        assert_true(os_clock_mono_ns() < until);
+        (void)sched_yield();
+    }
+    failing_stop_others(true);
+    do {
+        assert_int_equal(put_in_time(&k, ++n), 0);
+        store_get_status(k.s, &st);
+    } while (st.wal_bytes < k.options.wal_bytes_max / 3); /* a pass is wanted from a quarter on */
+    while (failing_others_stopped() == 0) {
+        assert_true(os_clock_mono_ns() < until);
+        (void)sched_yield();
+    }
+    assert_int_equal(atomic_load(&woken), 0);
+    put_until_held(&k, &j, &n);
+    failing_stop_others(false);
+    await_wake();
+    kit_turns(&k);
+    assert_int_equal(j.told, 1);
+    assert_int_equal(j.code, 0);
+    kit_close(&k);
+    failing_unregister();
+    kit_open(&k);
+    kit_end(&k);
+    (void)state;
+}
+
 /* The loop learns of it, and nobody tries again: a second sync would lie. */
 static void test_a_pass_that_fails(void **state)
 {
@@ -241,8 +305,18 @@ static void test_a_pass_that_fails(void **state)
     struct store_status st;
     unsigned writes;
     uint64_t n = 0;
-    begin_failing(&k, FAILING_SYNC, SQLITE_IOERR_FSYNC);
-    assert_int_equal(put_until_it_fails(&k, &n), ERR_STORE_POISONED);
+    int code;
+    begin_failing(&k);
+    failing_arm(&(struct failing){.call = FAILING_SYNC,
+                                  .file = FAILING_DATABASE,
+                                  .at = 1,
+                                  .sticky = true,
+                                  .code = SQLITE_IOERR_FSYNC});
+    do {
+        code = put_in_time(&k, ++n);
+        assert_true(n < 1000);
+    } while (code == 0);
+    assert_int_equal(code, ERR_STORE_POISONED);
     store_get_status(k.s, &st);
     assert_true(st.poisoned && strstr(st.cause, "checkpoint") != NULL);
     failing_arm(&(struct failing){0});
@@ -358,6 +432,7 @@ int main(void)
         cmocka_unit_test(test_a_clean_close_empties_the_log),
         cmocka_unit_test(test_wal_limit_with_thread),
         cmocka_unit_test(test_a_pass_without_space),
+        cmocka_unit_test(test_held_while_a_pass_begins),
         cmocka_unit_test(test_a_pass_that_fails),
         cmocka_unit_test(test_without_the_thread),
         cmocka_unit_test(test_readers_beside_the_writer),
