@@ -131,7 +131,7 @@ static bool take_member(struct slice member, const char *project, struct deliver
         !json_member_text(member, SLICE("checksum"), checksum, sizeof checksum) ||
         strncmp(checksum, CHECKSUM_HEAD, sizeof CHECKSUM_HEAD - 1) != 0 ||
         !json_member(member, SLICE("size"), &size) || !json_u64(size, &a->size_bytes) ||
-        !take_time(member, SLICE("accepted_at"), &a->accepted_at)) {
+        a->size_bytes > INT64_MAX || !take_time(member, SLICE("accepted_at"), &a->accepted_at)) {
         return false;
     }
     memcpy(a->checksum, checksum + sizeof CHECKSUM_HEAD - 1, sizeof a->checksum);
@@ -146,6 +146,7 @@ static bool take_members(struct slice text, struct proof *p)
     struct json_iter it;
     unsigned want = p->plan.members > 0 ? p->plan.members : 1;
     unsigned n = 0;
+    uint64_t bytes = 0;
 
     if (!json_member(text, SLICE("members"), &members)) {
         return false;
@@ -153,9 +154,10 @@ static bool take_members(struct slice text, struct proof *p)
     it = json_iter_array(members);
     for (; n < want && json_next_element(&it, &member); n++) {
         struct delivery_artifact *a = p->plan.members > 0 ? &p->members.item[n] : &p->artifact;
-        if (!take_member(member, p->plan.project, a)) {
+        if (!take_member(member, p->plan.project, a) || a->size_bytes > INT64_MAX - bytes) {
             return false;
         }
+        bytes += a->size_bytes;
     }
     if (p->plan.members > 0) {
         p->members.count = n;
