@@ -59,7 +59,7 @@ int delivery_index_choose(struct delivery_index *ix, const char *project,
 /* A merged package that is on the disk already (plan and manifest fit each other): with its
  * members, building and due now, so that the build adopts it. Members that other packages of the
  * index have, which are not sealed, leave these, whose others wait again. ERR_REFUSED: one is in a
- * sealed one; nothing was changed then. Inside the caller's transaction. */
+ * sealed one, or named twice; nothing was changed then. Inside the caller's transaction. */
 int delivery_index_restore(struct delivery_index *ix, const struct delivery_plan *p,
                            const struct delivery_members *m, int64_t now_ms,
                            struct err *e) MUST_CHECK;

@@ -404,6 +404,19 @@ int index_free_artifact(struct delivery_index *ix, const struct delivery_artifac
     return r == 0 ? set_wait(ix, a->object_id, false, e) : r;
 }
 
+/* Files that this program wrote name no artifact twice. */
+static bool all_different(const struct delivery_members *m)
+{
+    for (unsigned i = 1; i < m->count; i++) {
+        for (unsigned j = 0; j < i; j++) {
+            if (memcmp(m->item[i].object_id, m->item[j].object_id, UPLOAD_ID_LEN) == 0) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
 int delivery_index_restore(struct delivery_index *ix, const struct delivery_plan *p,
                            const struct delivery_members *m, int64_t now_ms, struct err *e)
 {
@@ -412,6 +425,9 @@ int delivery_index_restore(struct delivery_index *ix, const struct delivery_plan
 
     ensure(sqlite3_get_autocommit(ix->db) == 0); /* the caller's transaction */
     ensure(p->members == m->count);
+    if (!all_different(m)) {
+        return err_set(e, ERR_REFUSED, "an artifact is in it twice");
+    }
     for (unsigned i = 0; r == 0 && i < m->count; i++) {
         r = member_of(ix, m->item[i].object_id, &in, e);
         if (r == 0 && in.sealed) {

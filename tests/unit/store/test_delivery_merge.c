@@ -286,6 +286,30 @@ static void test_loaded(void **state)
     buf_free(&text);
 }
 
+/* Sizes that no index can hold, each alone and together. */
+static void test_sizes_of_a_proof(void **state)
+{
+    const uint64_t sizes[][3] = {{UINT64_C(1) << 63, 1, 1}, {INT64_MAX, 1, 1}, {1, 1, UINT64_MAX}};
+    static struct proof p, back;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct buf text = {0};
+
+        proof_three(&p);
+        for (unsigned j = 0; j < 3; j++) {
+            three[j].size_bytes = sizes[i][j];
+        }
+        done(delivery_plan_begin_merged(&p.plan, &members, &place, &e));
+        p.plan.file[0].size = delivery_members_bytes(&members);
+        snprintf(p.plan.file[0].digests.md5, 33, "%032x", 1);
+        p.members = members;
+        proof_put(&text, &p);
+        assert_int_equal(proof_parse(buf_slice(&text), &back, &e), ERR_CORRUPT);
+        buf_free(&text);
+    }
+}
+
 /* ---- choosing ---- */
 
 static void add(unsigned n, uint64_t size, int64_t accepted_at)
@@ -586,6 +610,19 @@ static void test_restored(void **state)
     sums_fit();
 }
 
+/* A file that no program of ours wrote. */
+static void test_an_artifact_twice_is_refused(void **state)
+{
+    (void)state;
+    plan_three(&place);
+    three[2] = three[0];
+    done(delivery_plan_begin_merged(&plan, &members, &place, &e));
+    assert_int_equal(restore(), ERR_REFUSED);
+    assert_int_equal(number("SELECT (SELECT count(*) FROM packages) + (SELECT count(*) FROM"
+                            " artifacts)"),
+                     0);
+}
+
 static void test_proven(void **state)
 {
     static struct proof p;
@@ -628,6 +665,7 @@ int main(void)
                                        T(test_manifest),
                                        T(test_proof),
                                        INDEX(test_loaded),
+                                       T(test_sizes_of_a_proof),
                                        INDEX(test_trigger_and_drain),
                                        INDEX(test_sizes),
                                        INDEX(test_hole_18_a_backlog_is_not_read),
@@ -635,6 +673,7 @@ int main(void)
                                        INDEX(test_hole_7_bad_members_are_parked_alone),
                                        INDEX(test_what_waits_can_be_sent_alone),
                                        INDEX(test_restored),
+                                       INDEX(test_an_artifact_twice_is_refused),
                                        INDEX(test_proven)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
