@@ -5,6 +5,7 @@
  * does not know is read. One of a merged package takes its members, and its build finds it made: so
  * what may have been sent is not packed again under another name, though delivery.sqlite is lost.
  * One that is damaged is logged, and its files stay; which members it had is not known any more.
+ * One that cannot be read now ends the process: its members must not be packed again meanwhile.
  *
  * New ones: the project's settings are read for each choice, since they may have changed; what
  * cannot be read now is read again in CHOOSE_EVERY_NS. A project whose packager is identity again
@@ -31,6 +32,12 @@ struct plans {
     uint64_t added;
 };
 
+/* Read again, it would be no other. */
+static bool is_damage(int r)
+{
+    return r == ERR_CORRUPT || r == ERR_REFUSED || r == ERR_UNSUPPORTED;
+}
+
 static int restore(struct plans *p, const char *package_id)
 {
     static struct delivery_plan plan; /* large; this is the loop's thread, before any other */
@@ -45,13 +52,18 @@ static int restore(struct plans *p, const char *package_id)
     if (r == 0) {
         r = delivery_index_restore(p->d->index, &plan, &members, deliver_now_ms(), p->e);
         delivery_members_free(&members);
-        why = r == ERR_REFUSED ? *p->e : why;
         if (r != ERR_REFUSED) {
             p->added += r == 0;
             return r;
         }
+        why = *p->e;
+        p->e->code = 0; /* deliver_plans() */
     }
     deliver_shown(shown, why.text);
+    if (!is_damage(r)) {
+        return err_set(p->e, r, DELIVERY_PACKAGES "/%.*s... cannot be read: %s", DELIVER_SHORT_ID,
+                       package_id, shown);
+    }
     log_line(LOG_ERROR, "deliver", DELIVERY_PACKAGES "/%.*s... is not believed: %s",
              DELIVER_SHORT_ID, package_id, shown);
     return 0;
