@@ -11,6 +11,9 @@
 
 #include "base/log.h"
 #include "main/deliver_internal.h"
+#include "store/artifact/package_load.h"
+
+#define WAY_OUT_RECEIPT "put the receipt back and ask: tallyman park retry ID"
 
 /* ---- the build ---- */
 
@@ -34,14 +37,32 @@ static int receipt_again(struct deliver_slot *s, struct delivery_artifact *a)
     return 0;
 }
 
-static int receipts_again(struct deliver_slot *s)
+/* One whose receipt is gone, or another one, must not keep the others: it is parked alone, unless
+ * there is a plan, under whose names all may have been sent. */
+static int receipts_of_members(struct deliver_slot *s)
 {
     struct delivery_members *m = &s->work.members;
-    int r = receipt_again(s, &s->work.artifact);
+    bool planned = package_planned(s->d->options->data, s->work.package_id);
+    int r = 0;
 
     for (unsigned i = 0; r == 0 && i < m->count; i++) {
         r = receipt_again(s, &m->item[i]);
+        if (!planned && (r == ERR_NOT_FOUND || r == ERR_CORRUPT)) {
+            r = package_bad(&s->build, i, WAY_OUT_RECEIPT, s->why.text, &s->why);
+        }
     }
+    return r == 0 && s->build.bad_count > 0 ? ERR_CORRUPT : r;
+}
+
+static int receipts_again(struct deliver_slot *s)
+{
+    int r;
+
+    if (s->work.members.count == 0) {
+        return receipt_again(s, &s->work.artifact);
+    }
+    r = receipts_of_members(s);
+    s->work.artifact = s->work.members.item[0];
     return r;
 }
 
@@ -67,7 +88,7 @@ static void progress(void *ctx, uint64_t bytes)
 
 static int build(struct deliver_slot *s)
 {
-    int r = receipts_again(s);
+    int r;
 
     s->build = (struct package_job){.data = s->d->options->data,
                                     .artifact = &s->work.artifact,
@@ -78,6 +99,7 @@ static int build(struct deliver_slot *s)
                                     .progress = progress,
                                     .ctx = s,
                                     .stop = &s->d->stop};
+    r = receipts_again(s);
     if (r == 0) {
         r = package_build(&s->build, &s->work.plan, &s->why);
         s->way_out = s->build.way_out;

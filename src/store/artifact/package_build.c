@@ -54,6 +54,22 @@ void package_job_free(struct package_job *job)
     job->bad_count = 0;
 }
 
+int package_bad(struct package_job *job, unsigned member, const char *way_out, const char *text,
+                struct err *e)
+{
+    struct package_bad *more = realloc(job->bad, (job->bad_count + 1) * sizeof *more);
+
+    if (more == NULL) {
+        return err_set(e, ERR_NO_MEMORY, "no memory for bad members");
+    }
+    job->bad = more;
+    more[job->bad_count].member = member;
+    more[job->bad_count].way_out = way_out;
+    (void)snprintf(more[job->bad_count].text, PACKAGE_WHY_MAX, "%s", text);
+    job->bad_count++;
+    return 0;
+}
+
 /* ---- one read of a payload ---- */
 
 static int differs(const char *how, struct err *e)

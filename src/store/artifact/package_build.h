@@ -39,6 +39,9 @@ struct package_job {
     unsigned bad_count;
 };
 void package_job_free(struct package_job *job);
+/* One more of them. ERR_NO_MEMORY. */
+int package_bad(struct package_job *job, unsigned member, const char *way_out, const char *text,
+                struct err *e) MUST_CHECK;
 
 /* *out: the plan of a package whose files are synced. PACKAGE_STOPPED. ERR_NOT_FOUND and
  * ERR_CHECKSUM_MISMATCH (job->way_out): bytes of an identity package are missing, or not the

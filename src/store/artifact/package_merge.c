@@ -50,18 +50,7 @@ struct member {
 
 static int bad(struct merge *m, const struct member *x, const char *way_out, const char *text)
 {
-    struct package_job *job = m->job;
-    struct package_bad *more = realloc(job->bad, (job->bad_count + 1) * sizeof *more);
-
-    if (more == NULL) {
-        return err_set(m->e, ERR_NO_MEMORY, "no memory for bad members");
-    }
-    job->bad = more;
-    more[job->bad_count].member = x->number;
-    more[job->bad_count].way_out = way_out;
-    (void)snprintf(more[job->bad_count].text, PACKAGE_WHY_MAX, "%s", text);
-    job->bad_count++;
-    return 0;
+    return package_bad(m->job, x->number, way_out, text, m->e);
 }
 
 static int rotten(struct merge *m, const struct member *x, const char *how)
