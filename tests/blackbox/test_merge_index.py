@@ -1,11 +1,13 @@
 """Projects whose small files are joined in packages: what is chosen, what is shown of it, what comes back without delivery.sqlite, and
 what becomes of files that cannot be joined. (The names of tests have the numbers of the holes of the contract's original.)"""
 import json
+import os
 import struct
 import subprocess
 
 import pytest
 from artifact_world import ENV, PROJECT, Artifacts
+from conftest import BINARY
 
 SIZE = 300  # of each file
 
@@ -146,3 +148,47 @@ def test_a_project_that_merges_no_more_sends_what_waits_one_by_one(world):
     wait_all(world, files + more)
     assert {package(world, f)["packager"] for f in files + more} == {"identity"}
     check_places(world, files + more)
+
+
+def test_a_member_without_its_receipt_keeps_no_other(world):
+    """What is not accepted any more is parked alone; with its receipt back and asked for, it goes too."""
+    merging(world, 1 << 20, 1 << 20, "1s")
+    world.server.cli("sinks", "pause", "--reason", "look", check=0)
+    files = accepted(world, [warc(i) for i in range(3)])
+    world.wait(lambda: package(world, files[2]).get("state") == "waiting", what="what waits")
+    path = world.data / "receipts" / f"{files[1].id}.json"
+    receipt = path.read_bytes()
+    path.unlink()
+    world.server.cli("sinks", "resume", check=0)
+    wait_all(world, [files[0], files[2]])
+    check_places(world, [files[0], files[2]])
+    assert world.rows("SELECT state, member_count, build_error FROM packages WHERE state <> 'sealed'") == [
+        ("blocked", 1, "its receipt is not there")]
+    path.write_bytes(receipt)
+    world.server.cli("park", "retry", files[1].id, check=0)
+    wait_all(world, files)
+    check_places(world, files)
+
+
+def test_hole_19_a_plan_that_cannot_be_read_now_is_not_packed_around(world):
+    """Hole 19: without delivery.sqlite, a plan whose manifest gives an error of the disk ends the start, and is taken when it can be read."""
+    merging(world, 1 << 20, 1 << 20, "1s")
+    files = accepted(world, [warc(i) for i in range(3)])
+    wait_all(world, files)
+    before, there = packages(world), places(world)
+    world.server.stop()
+    for path in world.data.glob("delivery.sqlite*"):
+        path.unlink()
+    manifest, = (world.data / "packages").glob("*.manifest.jsonl")
+    aside = world.data / "manifest"
+    manifest.rename(aside)
+    manifest.mkdir()  # reading it is an error that says nothing of what was there
+    done = subprocess.run([BINARY, "deliver", "--data", str(world.data)], capture_output=True, text=True, timeout=60, check=False,
+                          env={**os.environ, **ENV})
+    assert done.returncode != 0 and "cannot be read" in done.stderr, done.stderr
+    assert packages(world) == {} and not list(world.data.glob("delivery.sqlite.damaged"))
+    manifest.rmdir()
+    aside.rename(manifest)
+    world.server.start()
+    wait_all(world, files)
+    assert packages(world) == before and places(world) == there
