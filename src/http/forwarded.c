@@ -370,16 +370,20 @@ static void hop(struct hops *h, struct slice text)
     h->said = true;
 }
 
+/* A proxy that appends an element without `for` names nobody: what stands before it is not his. */
 static void read_for(struct slice line, struct hops *h)
 {
     struct slice element;
     struct slice pair;
     while (next_part(&line, ',', &element)) {
+        bool names = false;
         while (next_part(&element, ';', &pair)) {
             if (pair.len >= 4 && strncasecmp(pair.ptr, "for=", 4) == 0) {
                 hop(h, unquoted(slice_from(pair, 4)));
+                names = true;
             }
         }
+        h->known = h->known && names;
     }
 }
 

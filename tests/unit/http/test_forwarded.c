@@ -189,6 +189,11 @@ static void test_clients(void **state)
         {"10.0.0.1", "X-Forwarded-For: 203.0.113.1, 192.0.2.8, 10.9.9.9, fd00::2\r\n", "192.0.2.8"},
         {"10.0.0.1", "Forwarded: for=203.0.113.1, for=192.0.2.8, for=10.0.0.9\r\n", "192.0.2.8"},
         {"10.0.0.1", "Forwarded: for=\"203.0.113.1, for=192.0.2.8\r\n", "192.0.2.8"},
+        /* And it is his, too, when what the proxy appended names nobody. */
+        {"10.0.0.1", "Forwarded: for=203.0.113.1, proto=https\r\n", "?"},
+        {"10.0.0.1", "Forwarded: for=203.0.113.1\r\nForwarded: by=x;host=a\r\n", "?"},
+        {"10.0.0.1", "Forwarded: for=203.0.113.1,\r\n", "?"},
+        {"10.0.0.1", "Forwarded: proto=https, for=192.0.2.8\r\n", "192.0.2.8"},
         /* All are ours: the one farthest off. */
         {"10.0.0.1", "X-Forwarded-For: 10.0.0.7, 10.0.0.3\r\n", "10.0.0.7"},
         /* Both must agree: most proxies pass one of the two on as it came. */
