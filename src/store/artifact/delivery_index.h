@@ -201,7 +201,7 @@ int delivery_index_verified(struct delivery_index *ix, const struct delivery_pla
 int delivery_index_retry(struct delivery_index *ix, const struct delivery_plan *p, int64_t now,
                          int64_t due_ms, const char *text, struct err *e) MUST_CHECK;
 /* sending -> retry_wait, and the attempt is not counted: nothing was sent, because what an earlier
- * one may have brought was looked for. */
+ * one may have brought was looked for. Where the clock was set back, the looking begins anew. */
 int delivery_index_put_off(struct delivery_index *ix, const struct delivery_plan *p, int64_t now,
                            int64_t due_ms, const char *text, struct err *e) MUST_CHECK;
 /* sending, and stays: these files may be there, whatever becomes of the try. */

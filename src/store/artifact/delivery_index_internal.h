@@ -148,6 +148,7 @@
     X(MAYBE, "UPDATE deliveries SET maybe_files = maybe_files | ?7, maybe_at = ?3"                \
              " WHERE package_id = ?1 AND sink = ?2 AND state = 'sending'")                        \
     X(PUT_OFF, "UPDATE deliveries SET state = 'retry_wait', attempts = attempts - 1,"             \
+               " maybe_at = min(maybe_at, ?3),"                                                   \
                " next_attempt_ms = ?4, last_error = ?5, way_out = '', updated_at = ?3"            \
                " WHERE package_id = ?1 AND sink = ?2 AND state = 'sending'")                      \
     X(PARK, "UPDATE deliveries SET state = 'parked', last_error = ?5, way_out = ?6,"              \

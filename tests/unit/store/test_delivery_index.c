@@ -668,7 +668,7 @@ static void test_what_may_be_there(void **state)
     assert_true(work.maybe_files == 1);
     assert_int_equal(work.maybe_at, NOW + 1);
     done(delivery_index_claim(ix, &p, NOW, &e));
-    done(delivery_index_put_off(ix, &p, NOW, NOW_MS + 2000, "looked for", &e));
+    done(delivery_index_put_off(ix, &p, NOW + 2, NOW_MS + 2000, "looked for", &e));
     nothing_is(&sends, NOW_MS + 1999, NOW_MS + 2000);
     given(&sends, NOW_MS + 2000, DELIVERY_SEND, "a", 1);
     over();
@@ -683,6 +683,13 @@ static void test_what_may_be_there(void **state)
     over();
     assert_true(work.maybe_files == 3);
     assert_int_equal(work.maybe_at, NOW + 3);
+    /* The clock was set back meanwhile: it is waited for from now on, not from then. */
+    done(delivery_index_claim(ix, &p, NOW - 1000, &e));
+    done(delivery_index_put_off(ix, &p, NOW - 1000, NOW_MS - 1000, "looked for", &e));
+    given(&sends, NOW_MS - 1000, DELIVERY_SEND, "a", 1);
+    over();
+    assert_true(work.maybe_files == 3);
+    assert_int_equal(work.maybe_at, NOW - 1000);
 }
 
 /* What a far side has refused is not sent again because a process was started again. */
