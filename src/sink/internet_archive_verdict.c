@@ -12,15 +12,15 @@
  *   403 has many reasons. Where its words do not tell which, the item does: one that exists and
  *   takes nothing from us is somebody else's. Anywhere else nobody knows: it may be the account,
  *   the project's settings or this package. The project waits an hour (other projects go on, with
- *   the same keys too), and a package that is refused so REFUSALS_MAX times is parked with the
- *   text, so that it stands in nobody's way. Only codes that speak of keys or of the account hold
- *   the key file. */
+ *   the same keys too), and a package that is refused so at its try REFUSALS_MAX or later,
+ *   however the tries before it ended, is parked with the text, so that it stands in nobody's way.
+ *   Only codes that speak of keys or of the account hold the key file. */
 #include <stdio.h>
 
 #include "sink/internet_archive_internal.h"
 
 #define SOON         0 /* the runner's backoff */
-#define REFUSALS_MAX 3 /* for a reason that we do not know */
+#define REFUSALS_MAX 3 /* tries, after which a reason that we do not know parks */
 
 enum does {
     SAYS,   /* the row is the verdict */

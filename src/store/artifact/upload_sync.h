@@ -4,8 +4,9 @@
  * other each waits for the device; at the same time the device has them together, and one flush of
  * its cache, or one commit of the file system's journal, serves them all.
  *
- * Threads: any; one lock, held for no system call, no other is taken under it. The caller does what
- * nobody else has begun, so that it waits for no queue: with no helper at leisure it does them all.
+ * Threads: any; one lock, held while a helper is made, but for no sync; no other is taken under it.
+ * The caller does what nobody else has begun, so that it waits for no queue: with no helper at
+ * leisure it does them all.
  * Memory: none but at most SYNC_THREADS_MAX threads; what is to be done lives with its caller. */
 #ifndef STORE_ARTIFACT_UPLOAD_SYNC_H
 #define STORE_ARTIFACT_UPLOAD_SYNC_H
