@@ -95,13 +95,14 @@ static bool remove_stale(struct artifact *a, const char *id)
 {
     struct holder h = holder_of(id);
     struct err e = {0};
-    bool gone = false;
+    bool gone;
     if (registry_try(&a->registry, &h) != 0) {
         return false;
     }
     /* Somebody may have been there between the look at it and now; 0: it is gone already. */
     int64_t activity_ms = cleaner_activity_ms(a, id);
-    if (activity_ms > 0 && is_over(a, activity_ms)) {
+    gone = activity_ms == 0;
+    if (!gone && is_over(a, activity_ms)) {
         int r = upload_remove(a->uploads, slice_of(id, UPLOAD_ID_LEN), &e);
         gone = r == 0;
         if (r == 0) {
@@ -215,6 +216,12 @@ static void restore_promise(struct artifact *a, const struct upload_seen *seen)
     registry_leave(&a->registry, &h);
 }
 
+/* By its files, which say it of nearly all, and by attempts that were put off. */
+static bool is_seen_over(struct artifact *a, const struct upload_seen *seen)
+{
+    return is_over(a, seen->activity_ms) && is_over(a, cleaner_activity_ms(a, seen->id));
+}
+
 static int on_seen(void *ctx, const struct upload_seen *seen)
 {
     struct round *round = ctx;
@@ -232,7 +239,7 @@ static int on_seen(void *ctx, const struct upload_seen *seen)
     if (seen->kind == UPLOAD_GONE && seen->length > 0) {
         free_gone(round->a, seen->id);
     }
-    if (is_over(round->a, seen->activity_ms)) {
+    if (is_seen_over(round->a, seen)) {
         if (!remove_stale(round->a, seen->id) && seen->project[0] != '\0') {
             partials_add(&round->a->cleaner.counting, seen, true);
         }

@@ -1,6 +1,7 @@
 /* test_artifact_clean: the door's housekeeping: what expires, what stays, acceptances that a crash
  * interrupted, one bad file that stops nothing. Rounds are asked for, not waited for. */
 #include <errno.h>
+#include <utime.h>
 
 #include "tests/unit/door/artifact_kit.h"
 
@@ -253,6 +254,31 @@ static void test_what_somebody_holds_stays(void **state)
     assert_false(kit_exists(k, "receipts", ".json"));
     cleaner_round(k->artifact);
     assert_true(kit_exists(k, "receipts", ".json"));
+    kit_free(k);
+}
+
+/* By its files it is over; its client is sent away and comes again. */
+static void test_what_is_attempted_counts_as_under_way(void **state)
+{
+    static const char *const suffixes[] = {"", ".info", ".state"};
+    struct artifact_options options = kit_options();
+    const struct utimbuf old = {.actime = 1, .modtime = 1};
+    char path[200];
+    (void)state;
+    options.retention_ms = 3600000;
+    struct kit *k = kit_new_with(&options, NULL);
+    kit_create(k, TEXT);
+    put(k, "", slice_of(text, 9));
+    for (size_t i = 0; i < 3; i++) {
+        kit_path(k, "uploads", suffixes[i], path);
+        assert_int_equal(utime(path, &old), 0);
+    }
+    attempts_note(&k->artifact->attempts, k->id);
+    cleaner_round(k->artifact);
+    expect_partials(k, "\"partial_projects\":[{\"project\":\"demo-files\",\"uploads\":1,"
+                       "\"received_bytes\":9,\"declared_bytes\":44,\"stale\":0,"
+                       "\"stale_bytes\":0}],\"partial_left_out\":0");
+    assert_int_equal(status_of(k).partial_uploads, 1);
     kit_free(k);
 }
 
@@ -519,6 +545,7 @@ int main(void)
         cmocka_unit_test(test_an_append_of_nothing_puts_nothing_off),
         cmocka_unit_test(test_attempts_are_bounded),
         cmocka_unit_test(test_what_somebody_holds_stays),
+        cmocka_unit_test(test_what_is_attempted_counts_as_under_way),
         cmocka_unit_test(test_a_start_finishes_acceptances_and_clears_up),
         cmocka_unit_test(test_the_thread_goes_round),
         cmocka_unit_test(test_a_start_gives_the_whole_time_anew),
