@@ -129,9 +129,9 @@ static void test_plan(void **state)
     assert_string_equal(plan.file[0].source, want);
     delivery_plan_put(&text, &plan);
     assert_memory_equal(text.ptr, "{\"version\":3,\"package_id\":\"", 27);
-    const struct slice members =
+    const struct slice wanted =
         SLICE("\",\"members\":3,\"project\":\"p\",\"packager\":\"mergewarc\",");
-    assert_non_null(memmem(text.ptr, text.len, members.ptr, members.len));
+    assert_non_null(memmem(text.ptr, text.len, wanted.ptr, wanted.len));
     done(delivery_plan_parse(buf_slice(&text), &back, &e));
     assert_true(delivery_plan_fits_merged(&back, &members));
     assert_false(delivery_plan_fits(&back, &three[0]));
