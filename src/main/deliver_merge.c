@@ -96,8 +96,7 @@ int deliver_plans(struct deliver *d, struct err *e)
         return r;
     }
     deliver_path(d, path, DELIVERY_PACKAGES);
-    e->code =
-        0; /* each_plan() gives ERR_ codes, which are told from the directory's errno by this */
+    e->code = 0; /* each_plan() sets it; where the listing itself fails it stays 0 */
     r = os_list(path, each_plan, &p);
     if (r < 0 && e->code == 0) {
         r = err_os(e, r, "list", path);

@@ -268,10 +268,10 @@ int delivery_index_isolate(struct delivery_index *ix, const char *package_id,
     }
     r = dissolve(ix, package_id, e);
     for (unsigned i = 0; r == 0 && i < count; i++) {
+        ensure(bad[i].member < m->count);
         const struct delivery_artifact *a = &m->item[bad[i].member];
         char id[DELIVERY_PACKAGE_LEN + 1];
 
-        ensure(bad[i].member < m->count);
         delivery_merged_id(a, 1, id);
         r = set_wait(ix, a->object_id, false, e);
         if (r == 0) {
