@@ -38,7 +38,8 @@ static int run(void *ctx, struct err *e)
             /* whatever it was that failed */
             return err_set(e, ERR_NO_MEMORY, "SQLite code 266: %.300s", w->told);
         }
-        if (strstr(w->told, "its bytes cannot be read") != NULL) {
+        if (strstr(w->told, "its bytes cannot be read") != NULL ||
+            strstr(w->told, "its payload cannot be read") != NULL) {
             return err_set(e, ERR_IO, "%.300s", w->told);
         }
     }
@@ -242,6 +243,172 @@ static void test_a_plan_without_end(void **state)
     free_world(&world);
 }
 
+/* ---- merged packages ---- */
+
+#define NAME_BYTES 200
+
+/* What kind of thing is odd about it. */
+enum odd { WHOLE, NO_MANIFEST, NO_PAYLOAD, SHORT, FLIPPED, OTHER_TIME, NO_RECEIPT, BAD_RECEIPT };
+
+static char merged_id[DELIVERY_PACKAGE_LEN + 1];
+
+static struct delivery_artifact accepted(const struct world *w, const char *id, unsigned char seed)
+{
+    static struct receipt receipt;
+    struct delivery_artifact out;
+    char name[NAME_BYTES];
+    struct err e = {0};
+    size_t n;
+    (void)snprintf(name, sizeof name, "receipts/%s.json", id);
+    char *text = read_file(w, name, &n);
+    assert_int_equal(receipt_parse(slice_of(text, n), &receipt, &e), 0);
+    free(text);
+    artifact_of(&receipt, seed, &out);
+    return out;
+}
+
+static void put_merged(const struct world *w, const char *tail, const void *text, size_t n)
+{
+    char name[NAME_BYTES];
+    (void)snprintf(name, sizeof name, "packages/%s%s", merged_id, tail);
+    write_file(w, name, text, n);
+}
+
+/* A package of both artifacts, as a build that was not sealed yet leaves it. */
+static void make_merged(struct world *w, enum odd odd)
+{
+    static struct delivery_plan plan;
+    static const struct artifact_sink to = {.sink = "directory", .directory = "/srv/files"};
+    struct delivery_artifact item[2];
+    struct delivery_members m = {.count = 2, .item = item};
+    struct delivery_member_facts facts[2];
+    char sha256[SHA256_HEX_LEN + 1] = "", name[NAME_BYTES];
+    struct buf text = {0}, payload = {0};
+    struct err e = {0};
+    make_world(w);
+    item[0] = accepted(w, w->a, 1);
+    item[1] = accepted(w, w->b, 2);
+    item[1].accepted_at += odd == OTHER_TIME ? 1 : 0;
+    memset(facts, 0, sizeof facts);
+    memset(sha256, 'a', SHA256_HEX_LEN);
+    for (unsigned i = 0; i < 2; i++) {
+        size_t n;
+        (void)snprintf(name, sizeof name, "uploads/%s", i == 0 ? w->a : w->b);
+        char *bytes = read_file(w, name, &n);
+        buf_put(&payload, bytes, n);
+        free(bytes);
+        facts[i].records = 1;
+        memset(facts[i].sha256, 'b', SHA256_HEX_LEN);
+        memset(facts[i].sha1, 'c', SHA1_HEX_LEN);
+    }
+    assert_int_equal(delivery_plan_begin_merged(&plan, &m, &to, &e), 0);
+    memcpy(merged_id, plan.package_id, sizeof merged_id);
+    plan.file[0].size = payload.len;
+    digests_of(payload.ptr, payload.len, &plan.file[0].digests);
+    delivery_manifest_put_merged(&text, &m, facts, &plan.file[0].digests, sha256);
+    plan.file[1].size = text.len;
+    digests_of(text.ptr, text.len, &plan.file[1].digests);
+    if (odd != NO_MANIFEST) {
+        put_merged(w, DELIVERY_MANIFEST_TAIL, text.ptr, text.len);
+    }
+    buf_clear(&text);
+    delivery_plan_put(&text, &plan);
+    put_merged(w, DELIVERY_PLAN_TAIL, text.ptr, text.len);
+    payload.ptr[UPLOAD_PIECE_BYTES] ^= odd == FLIPPED;
+    if (odd != NO_PAYLOAD) {
+        put_merged(w, DELIVERY_PAYLOAD_TAIL, payload.ptr, payload.len - (odd == SHORT ? 1 : 0));
+    }
+    if (odd == NO_RECEIPT) {
+        drop(w, "receipts/%B.json");
+    } else if (odd == BAD_RECEIPT) {
+        put(w, "receipts/%B.json", "{}");
+    }
+    buf_free(&text);
+    buf_free(&payload);
+}
+
+static void test_merged(void **state)
+{
+    const struct told_op op = {"verify merged", nothing, run, end, {QUIET}, true, 0, 0};
+    (void)state;
+    make_merged(&world, WHOLE);
+    look();
+    assert_string_equal(usual, "");
+    assert_int_equal(world.result.bytes, 2 * (SIZE_A + SIZE_B));
+    told_sweep(&op, &world);
+    free_world(&world);
+}
+
+static void test_odd_merged(void **state)
+{
+    static const struct {
+        enum odd odd;
+        const char *told;    /* part of it; NULL: nothing of the package */
+        const char *remnant; /* tail; NULL: none */
+    } cases[] = {
+        {NO_MANIFEST, NULL, DELIVERY_PLAN_TAIL},
+        {NO_PAYLOAD, NULL, DELIVERY_PLAN_TAIL},
+        {SHORT, "its payload has ", NULL},
+        {FLIPPED, "its payload is not the one planned", NULL},
+        {OTHER_TIME, "its manifest contradicts receipt ", NULL},
+        {NO_RECEIPT, "there is no receipt ", NULL},
+        {BAD_RECEIPT, NULL, NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char head[NAME_BYTES], name[NAME_BYTES];
+        make_merged(&world, cases[i].odd);
+        if (verify(&world) != 0) {
+            fail_msg("%s", world.e.text);
+        }
+        (void)snprintf(head, sizeof head, "package %s: %s", merged_id,
+                       cases[i].told != NULL ? cases[i].told : "");
+        if ((strstr(world.told, head) != NULL) != (cases[i].told != NULL)) {
+            fail_msg("%zu: %s", i, world.told);
+        }
+        (void)snprintf(name, sizeof name, "packages/%s%s", merged_id,
+                       cases[i].remnant != NULL ? cases[i].remnant : "");
+        if ((strstr(world.remnants, name) != NULL) != (cases[i].remnant != NULL)) {
+            fail_msg("%zu: %s", i, world.remnants);
+        }
+        free_world(&world);
+    }
+}
+
+/* A call that fails is told as what it is. */
+static void test_merged_that_cannot_be_read(void **state)
+{
+    static const struct {
+        enum os_call call;
+        const char *tail;
+        uint64_t at;
+        int result;
+        const char *told;
+    } cases[] = {
+        {OS_CALL_open, DELIVERY_PAYLOAD_TAIL, 1, ERR_IO, ""},
+        {OS_CALL_pread, DELIVERY_PAYLOAD_TAIL, 1, 0, "its payload cannot be read"},
+        {OS_CALL_fstat, DELIVERY_PAYLOAD_TAIL, 1, 0, "its payload cannot be read"},
+        {OS_CALL_stat, DELIVERY_MANIFEST_TAIL, 1, ERR_IO, ""},
+        {OS_CALL_open, DELIVERY_MANIFEST_TAIL, 1, ERR_IO, ""},
+        {OS_CALL_open, DELIVERY_PLAN_TAIL, 2, ERR_IO, ""},
+        {OS_CALL_pread, DELIVERY_PLAN_TAIL, 2, ERR_IO, ""},
+        {OS_CALL_pread, DELIVERY_MANIFEST_TAIL, 1, ERR_IO, ""},
+    };
+    (void)state;
+    make_merged(&world, WHOLE);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char path[NAME_BYTES];
+        (void)snprintf(path, sizeof path, "packages/%s%s", merged_id, cases[i].tail);
+        fail_once(cases[i].call, path, cases[i].at);
+        int r = verify(&world);
+        faults_uninstall();
+        if (r != cases[i].result || strstr(world.told, cases[i].told) == NULL) {
+            fail_msg("%zu: %d %s", i, r, world.told);
+        }
+    }
+    free_world(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -255,6 +422,9 @@ int main(void)
         cmocka_unit_test(test_whether_there_is_a_database),
         cmocka_unit_test(test_what_was_read_is_counted),
         cmocka_unit_test(test_a_slice_of_rows_fails),
+        cmocka_unit_test(test_merged),
+        cmocka_unit_test(test_odd_merged),
+        cmocka_unit_test(test_merged_that_cannot_be_read),
     };
     log_set_level(LOG_ERROR + 1);
     return cmocka_run_group_tests_name("artifact_verify_told", tests, NULL, NULL);

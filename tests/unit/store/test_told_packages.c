@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "os/os.h"
 #include "store/artifact/package_build.h"
+#include "store/artifact/package_load.h"
 #include "tests/lib/artifact_kit.h"
 #include "tests/lib/artifact_kit_internal.h"
 #include "tests/lib/told.h"
@@ -27,7 +28,9 @@
 struct world {
     struct model *m;
     unsigned count;  /* of members */
+    unsigned bad;    /* of them, unless a call fails */
     unsigned places; /* every question is given another answer */
+    int place;       /* ERR_: there is no answer */
     struct delivery_plan told;
 };
 
@@ -74,7 +77,9 @@ static int fill(void **state)
 static int place(void *ctx, struct artifact_sink *out, struct err *e)
 {
     struct world *w = ctx;
-    (void)e;
+    if (w->place != 0) {
+        return err_set(e, w->place, "no place");
+    }
     *out = (struct artifact_sink){.sink = "directory", .retention_ms = 1000};
     (void)snprintf(out->directory, sizeof out->directory, "/mnt/%u", w->places++);
     return 0;
@@ -100,8 +105,8 @@ static int build(struct world *w, struct delivery_plan *out, struct err *e)
                               .stop = &never,
                               .ctx = w};
     int r = package_build(&job, out, e);
-    assert_int_equal(job.bad_count, 0);
-    assert_null(job.way_out);
+    assert_true(r == ERR_CORRUPT ? job.bad_count == w->bad : job.bad_count <= w->bad);
+    assert_int_equal(job.way_out != NULL, r == ERR_INVALID_PROJECT);
     package_job_free(&job);
     return r;
 }
@@ -239,6 +244,69 @@ static void hold(struct world *w, struct model *m, int r)
     }
 }
 
+/* ---- reading it again ---- */
+
+static int load(const struct world *w, struct err *e)
+{
+    static struct delivery_plan p;
+    struct delivery_members m;
+    int r = package_load(AKIT_DIR, w->told.package_id, &p, &m, e);
+    assert_int_equal(m.count, r == 0 ? 2 : 0);
+    if (r == 0) {
+        told_rest(true);
+        same_plan(&p, &w->told);
+        told_rest(false);
+        assert_string_equal(m.item[1].object_id, artifact[1].object_id);
+    }
+    delivery_members_free(&m);
+    return r;
+}
+
+static int run_load(void *ctx, struct err *e)
+{
+    return load(ctx, e);
+}
+
+static void end_load(void *ctx, int r)
+{
+    struct world *w = ctx;
+    struct err e = {0};
+    (void)r;
+    assert_int_equal(load(w, &e), 0);
+    model_free(w->m);
+}
+
+/* Members whose bytes are missing, and are others: each of them is bad. */
+static void begin_bad(void *ctx)
+{
+    struct world *w = ctx;
+    begin(w, 2);
+    assert_int_equal(os_unlink(path_of("uploads", artifact[0].object_id, "")), 0);
+    assert_int_equal(os_sync_dir(AKIT_DIR "/uploads"), 0);
+    model_put(w->m, path_of("uploads", artifact[1].object_id, ""), bytes[0],
+              (size_t)artifact[0].size_bytes - 1);
+}
+
+static int run_bad(void *ctx, struct err *e)
+{
+    static struct delivery_plan p;
+    struct world *w = ctx;
+    w->bad = 2;
+    int r = build(w, &p, e);
+    assert_int_not_equal(r, 0);
+    return r == ERR_CORRUPT ? 0 : r;
+}
+
+static void end_bad(void *ctx, int r)
+{
+    struct world *w = ctx;
+    struct err e = {0};
+    (void)r; /* what cannot be removed now goes at the next start */
+    assert_int_equal(package_build_clean(AKIT_DIR, &never, &e), 0);
+    assert_int_equal(temporary_names(), 0);
+    model_free(w->m);
+}
+
 static void hold_both(struct world *w, int r)
 {
     struct model_choice none = {.how = MODEL_CUT_NONE};
@@ -278,6 +346,8 @@ static void test_packages(void **state)
         {"manifest of one", begin_no_manifest, run_build, end, {QUIET}, false, 0, 0},
         {"manifest of two", begin_no_manifest_of_two, run_build, end, {QUIET}, false, 0, 0},
         {"payload", begin_no_payload, run_build, end, {QUIET}, false, 0, 0},
+        {"load", begin_built_two, run_load, end_load, {QUIET}, false, 0, 0},
+        {"bad", begin_bad, run_bad, end_bad, {QUIET, "/" PACKAGE_TEMP}, false, 0, 0},
         {"clean", begin_leavings, run_clean, end_clean, {LEFT}, false, 0, 0},
     };
     (void)state;
@@ -286,9 +356,66 @@ static void test_packages(void **state)
     }
 }
 
+/* Nothing is made of what has no place. */
+static void test_no_place(void **state)
+{
+    static const int places[] = {ERR_INVALID_PROJECT, ERR_IO};
+    (void)state;
+    for (unsigned count = 1; count <= 2; count++) {
+        for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+            struct err e = {0};
+            begin(&world, count);
+            world.place = places[i];
+            assert_int_equal(build(&world, &world.told, &e), places[i]);
+            assert_string_equal(e.text, "no place");
+            world.place = 0;
+            assert_int_equal(build(&world, &world.told, &e), 0);
+            model_free(world.m);
+        }
+    }
+}
+
+/* A package of one artifact has no members to read. */
+static void test_load_of_none(void **state)
+{
+    static struct delivery_plan p;
+    struct delivery_members m;
+    struct err e = {0};
+    (void)state;
+    built(&world, 1, NULL);
+    assert_int_equal(package_load(AKIT_DIR, world.told.package_id, &p, &m, &e), ERR_NOT_FOUND);
+    assert_int_equal(m.count, 0);
+    model_free(world.m);
+}
+
+/* Names that say one package and a plan of another. */
+static void test_load_of_another(void **state)
+{
+    static struct delivery_plan p;
+    struct delivery_members m;
+    char other[DELIVERY_PACKAGE_LEN + 1];
+    struct err e = {0};
+    (void)state;
+    built(&world, 2, NULL);
+    memset(other, 'e', DELIVERY_PACKAGE_LEN);
+    other[DELIVERY_PACKAGE_LEN] = '\0';
+    assert_int_equal(
+        os_rename(path_of(DELIVERY_PACKAGES, world.told.package_id, DELIVERY_PLAN_TAIL),
+                  path_of(DELIVERY_PACKAGES, other, DELIVERY_PLAN_TAIL)),
+        0);
+    assert_int_equal(package_load(AKIT_DIR, other, &p, &m, &e), ERR_CORRUPT);
+    assert_string_equal(e.text, "it is the plan of another package");
+    model_free(world.m);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_packages)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_packages),
+        cmocka_unit_test(test_no_place),
+        cmocka_unit_test(test_load_of_none),
+        cmocka_unit_test(test_load_of_another),
+    };
     log_set_level(LOG_ERROR + 1);
     return cmocka_run_group_tests_name("told_packages", tests, fill, NULL);
 }
