@@ -3,6 +3,7 @@
  * error, or tells of what it could not read; it never says less without a word. */
 #include "tests/unit/store/artifact_verify_kit.h"
 
+#include "store/artifact/proof.h"
 #include "tests/lib/faults.h"
 #include "tests/lib/told.h"
 
@@ -30,6 +31,7 @@ static void end(void *ctx, int r)
 static int run(void *ctx, struct err *e)
 {
     struct world *w = ctx;
+    w->e = (struct err){0};
     int r = verify(w);
     *e = w->e;
     if (r == 0 && strcmp(w->told, usual) != 0) {
@@ -248,7 +250,17 @@ static void test_a_plan_without_end(void **state)
 #define NAME_BYTES 200
 
 /* What kind of thing is odd about it. */
-enum odd { WHOLE, NO_MANIFEST, NO_PAYLOAD, SHORT, FLIPPED, OTHER_TIME, NO_RECEIPT, BAD_RECEIPT };
+enum odd {
+    WHOLE,
+    NO_MANIFEST,
+    NO_PAYLOAD,
+    SHORT,
+    FLIPPED,
+    OTHER_TIME,
+    NO_RECEIPT,
+    BAD_RECEIPT,
+    PROVEN
+};
 
 static char merged_id[DELIVERY_PACKAGE_LEN + 1];
 
@@ -318,13 +330,34 @@ static void make_merged(struct world *w, enum odd odd)
     if (odd != NO_PAYLOAD) {
         put_merged(w, DELIVERY_PAYLOAD_TAIL, payload.ptr, payload.len - (odd == SHORT ? 1 : 0));
     }
-    if (odd == NO_RECEIPT) {
+    if (odd == PROVEN) {
+        static struct proof proof;
+        proof = (struct proof){.artifact = item[0], .members = m, .plan = plan};
+        proof.sent_at = proof.verified_at = 2000000000;
+        assert_int_equal(proof_folder(w->dir, &e), 0);
+        assert_int_equal(proof_write(w->dir, &proof, &e), 0);
+    } else if (odd == NO_RECEIPT) {
         drop(w, "receipts/%B.json");
     } else if (odd == BAD_RECEIPT) {
         put(w, "receipts/%B.json", "{}");
     }
     buf_free(&text);
     buf_free(&payload);
+}
+
+/* A receipt that cannot be read is an error, though the next one can be. */
+static void test_a_member_of_a_proof(void **state)
+{
+    char path[NAME_BYTES];
+    (void)state;
+    make_merged(&world, PROVEN);
+    assert_int_equal(verify(&world), 0);
+    assert_int_equal(world.result.proofs, 1);
+    (void)snprintf(path, sizeof path, "receipts/%s.json", world.a);
+    fail_once(OS_CALL_open, path, 1);
+    assert_int_equal(verify(&world), ERR_IO);
+    faults_uninstall();
+    free_world(&world);
 }
 
 static void test_merged(void **state)
@@ -409,6 +442,22 @@ static void test_merged_that_cannot_be_read(void **state)
     free_world(&world);
 }
 
+/* The database says that it is sealed, with a payload of its own. */
+static void test_a_sealed_payload_cannot_be_asked(void **state)
+{
+    (void)state;
+    make_merged(&world, WHOLE);
+    sql(&world, "UPDATE packages SET packager = 'mergewarc' WHERE package_id = '%K'");
+    assert_int_equal(verify(&world), 0);
+    assert_non_null(strstr(world.told, DELIVERY_PAYLOAD_TAIL " is missing"));
+    char path[NAME_BYTES];
+    (void)snprintf(path, sizeof path, "packages/%s" DELIVERY_PAYLOAD_TAIL, world.package);
+    fail_once(OS_CALL_stat, path, 1);
+    assert_int_equal(verify(&world), ERR_IO);
+    faults_uninstall();
+    free_world(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -423,8 +472,10 @@ int main(void)
         cmocka_unit_test(test_what_was_read_is_counted),
         cmocka_unit_test(test_a_slice_of_rows_fails),
         cmocka_unit_test(test_merged),
+        cmocka_unit_test(test_a_member_of_a_proof),
         cmocka_unit_test(test_odd_merged),
         cmocka_unit_test(test_merged_that_cannot_be_read),
+        cmocka_unit_test(test_a_sealed_payload_cannot_be_asked),
     };
     log_set_level(LOG_ERROR + 1);
     return cmocka_run_group_tests_name("artifact_verify_told", tests, NULL, NULL);

@@ -216,6 +216,7 @@ static void test_proof(void **state)
     proof_free(&back);
     for (size_t n = 0; n < text.len; n++) {
         assert_int_equal(proof_parse(slice_of(text.ptr, n), &back, &e), ERR_CORRUPT);
+        assert_null(back.members.item);
     }
     text.ptr[11] = '1'; /* a version that has one member */
     assert_int_equal(proof_parse(buf_slice(&text), &back, &e), ERR_CORRUPT);

@@ -25,6 +25,7 @@
 #define PLANS 200
 #define FIRST 180 /* of four that wait to be merged; and two more that have been, from LATER on */
 #define LATER 190
+#define ALONE 195 /* waits, of another project */
 #define MANY  100 /* from here on; more than what is looked at before all of them are moved */
 
 /* The artifacts of the file that every operation begins with; each stands somewhere else. */
@@ -49,7 +50,11 @@ static struct world world;
 
 static const char *project_of(unsigned n)
 {
-    return n >= MANY ? "alpha" : n % 3 == 0 ? "beta" : n == OTHER ? "gamma" : "alpha";
+    return n == ALONE   ? "gamma"
+           : n >= MANY  ? "alpha"
+           : n % 3 == 0 ? "beta"
+           : n == OTHER ? "gamma"
+                        : "alpha";
 }
 
 static struct delivery_artifact artifact(unsigned n)
@@ -310,6 +315,7 @@ static int setup(void **state)
             must(choose(w, 10000, &e), &e);
         }
     }
+    must(add_waiting(w, ALONE, &e), &e);
     save(w, &w->merging);
     return 0;
 }
@@ -565,16 +571,17 @@ static int run_has_package(void *ctx, struct err *e)
     return r;
 }
 
-/* One whose files are there. */
-static int run_restore(void *ctx, struct err *e)
+/* Of so many artifacts, of which the index knows some, or none. */
+static int restore(struct world *w, unsigned first, unsigned count, struct err *e)
 {
-    struct world *w = ctx;
     static struct delivery_plan p;
-    struct delivery_artifact a[2] = {artifact(LATER), artifact(LATER + 1)};
-    const struct delivery_members m = {.count = 2, .item = a};
+    static unsigned made;
+    struct delivery_artifact a[3] = {artifact(first), artifact(first + 1), artifact(first + 2)};
+    const struct delivery_members m = {.count = count, .item = a};
     const struct artifact_sink to = {
         .sink = "directory", .directory = "/somewhere", .retention_ms = -1};
-    int r = p.package_id[0] != '\0' ? 0 : delivery_plan_begin_merged(&p, &m, &to, e);
+    int r = made == first ? 0 : delivery_plan_begin_merged(&p, &m, &to, e);
+    made = r == 0 ? first : 0;
     for (unsigned i = 0; i < DELIVERY_FILES_MAX; i++) {
         memcpy(p.file[i].digests.blake3, plan_of(SENT)->file[i].digests.blake3, BLAKE3_HEX_LEN);
         memcpy(p.file[i].digests.md5, plan_of(SENT)->file[i].digests.md5, MD5_HEX_LEN);
@@ -594,6 +601,30 @@ static int run_restore(void *ctx, struct err *e)
         delivery_index_undo(w->ix);
     }
     return r;
+}
+RUN(restore, restore(w, LATER, 2, e))
+RUN(restore_known, restore(w, FIRST, 3, e)) /* two are being built, and one waits */
+RUN(prove_known, prove(w, FIRST, e))
+
+/* Its package cannot be built, and has no plan: the others wait again. */
+static void begin_blocked(void *ctx)
+{
+    struct world *w = ctx;
+    struct err e = {0};
+    struct delivery_artifact a[2] = {artifact(FIRST), artifact(FIRST + 1)};
+    char id[DELIVERY_PACKAGE_LEN + 1];
+    begin_merging(w);
+    delivery_merged_id(a, 2, id);
+    must(delivery_index_build_park(w->ix, id, NOW, "broken", "mend it", &e), &e);
+}
+
+static int run_part(void *ctx, struct err *e)
+{
+    struct world *w = ctx;
+    bool done = false;
+    int r = delivery_index_identity(w->ix, w->dir, artifact(FIRST).object_id, NOW * MS, &done, e);
+    /* A plan that cannot be looked for may be there: the answer is no. */
+    return r == 0 && !done ? err_set(e, ERR_IO, "it may have a plan") : r;
 }
 
 static int run_open(void *ctx, struct err *e)
@@ -712,6 +743,16 @@ static int run_view(void *ctx, struct err *e)
     return r;
 }
 
+static int run_view_waiting(void *ctx, struct err *e)
+{
+    struct world *w = ctx;
+    static struct delivery_view v;
+    struct delivery_artifact a = artifact(ALONE);
+    int r = delivery_view_read(w->dir, slice_cstr(a.object_id), &v, e);
+    assert_true(r != 0 || (v.known && strcmp(v.package_state, "waiting") == 0));
+    return r;
+}
+
 static bool count_row(void *ctx, const struct delivery_view *v)
 {
     assert_true(v->known);
@@ -763,6 +804,7 @@ static int put(struct world *w, int (*fn)(const char *data, struct buf *b, struc
 }
 RUN(activity, put(w, delivery_activity_put, "\"holds\":", e))
 RUN(totals, put(w, delivery_totals_put, "\"gamma\"", e))
+RUN(packaging, put(w, delivery_totals_put, "},{\"project\":\"gamma\",\"artifacts\":1,", e))
 
 /* ---- */
 
@@ -804,9 +846,21 @@ static void ended(void *ctx, int r)
         "merging: " #run, begin_merging, run_##run, end, {QUIET}, false, 0, 0 \
     }
 static const struct told_op merges[] = {
-    MERGE(add_waiting), MERGE(waiting),     MERGE(choose),      MERGE(choose_identity),
-    MERGE(identity),    MERGE(isolate),     MERGE(has_package), MERGE(restore),
-    MERGE(take_builds), MERGE(page_merged), MERGE(totals),
+    MERGE(add_waiting),
+    MERGE(waiting),
+    MERGE(choose),
+    MERGE(choose_identity),
+    MERGE(identity),
+    MERGE(isolate),
+    MERGE(has_package),
+    MERGE(restore),
+    MERGE(take_builds),
+    MERGE(page_merged),
+    MERGE(packaging),
+    MERGE(view_waiting),
+    MERGE(prove_known),
+    MERGE(restore_known),
+    {"parting a blocked package", begin_blocked, run_part, end, {QUIET}, false, 0, 0},
 };
 
 static const struct told_op moves[] = {
@@ -846,6 +900,35 @@ TEST(openings)
 TEST(moves)
 TEST(merges)
 
+static void sql_on_file(const char *text)
+{
+    struct sqlite3 *db;
+    char path[120], *why = NULL;
+    path_of(&world, "", path);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    if (sqlite3_exec(db, text, NULL, NULL, &why) != SQLITE_OK) {
+        fail_msg("%s", why);
+    }
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+}
+
+/* What may have been sent with others is not proven alone. */
+static void test_a_proof_of_a_sealed_member(void **state)
+{
+    struct err e = {0};
+    (void)state;
+    begin_merging(&world);
+    must(prove(&world, FIRST, &e), &e);
+    assert_int_equal(restore(&world, FIRST, 3, &e), ERR_REFUSED);
+    close_index(&world);
+    put_file(&world, &world.merging);
+    sql_on_file("UPDATE packages SET state = 'sealed', plan = '{}', sealed_at = 1 WHERE packager = "
+                "'mergewarc'");
+    open_index(&world);
+    assert_int_equal(prove(&world, FIRST, &e), ERR_REFUSED);
+    close_index(&world);
+}
+
 static void test_plans(void **state)
 {
     const struct told_op op = {"plan", nothing, run_plan, ended, {NULL}, false, 0, 0};
@@ -858,20 +941,12 @@ static void test_an_odd_state(void **state)
 {
     static struct delivery_counts counts;
     static struct delivery_view view;
-    struct sqlite3 *db;
     struct err e = {0};
-    char path[120];
     struct delivery_artifact a = artifact(SENT);
     (void)state;
     begin_file(&world);
-    path_of(&world, "", path);
-    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(db,
-                                  "PRAGMA ignore_check_constraints=ON;"
-                                  "UPDATE deliveries SET state = 'odd' WHERE state = 'sent'",
-                                  NULL, NULL, NULL),
-                     SQLITE_OK);
-    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+    sql_on_file("PRAGMA ignore_check_constraints=ON;"
+                "UPDATE deliveries SET state = 'odd' WHERE state = 'sent'");
     assert_int_equal(delivery_counts_read(world.dir, &counts, &e), ERR_CORRUPT);
     assert_int_equal(delivery_view_read(world.dir, slice_cstr(a.object_id), &view, &e),
                      ERR_CORRUPT);
@@ -927,6 +1002,7 @@ int main(void)
         cmocka_unit_test(test_openings),
         cmocka_unit_test(test_moves),
         cmocka_unit_test(test_merges),
+        cmocka_unit_test(test_a_proof_of_a_sealed_member),
         cmocka_unit_test(test_plans),
         cmocka_unit_test(test_plans_are_refused),
         cmocka_unit_test(test_sinks),

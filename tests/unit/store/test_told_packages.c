@@ -375,6 +375,45 @@ static void test_no_place(void **state)
     }
 }
 
+static bool is_there(const char *tail)
+{
+    return model_get(world.m, path_of(DELIVERY_PACKAGES, world.told.package_id, tail), NULL, 0) >=
+           0;
+}
+
+/* A build that failed leaves nothing behind. */
+static void test_nothing_is_left(void **state)
+{
+    struct err e = {0};
+    (void)state;
+    begin_bad(&world);
+    assert_int_equal(run_bad(&world, &e), 0);
+    assert_int_equal(temporary_names(), 0);
+    model_free(world.m);
+}
+
+/* What has no plan goes at the start, and not again with the next power cut: its name was taken
+ * from it, for good, before it was cut. */
+static void test_no_plan(void **state)
+{
+    struct model_choice none = {.how = MODEL_CUT_NONE};
+    struct err e = {0};
+    (void)state;
+    begin_leavings(&world);
+    assert_true(is_there(DELIVERY_PAYLOAD_TAIL));
+    assert_true(is_there(DELIVERY_MANIFEST_TAIL));
+    assert_int_equal(package_build_clean(AKIT_DIR, &never, &e), 0);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_false(is_there(DELIVERY_PAYLOAD_TAIL));
+        assert_false(is_there(DELIVERY_MANIFEST_TAIL));
+        struct model *cut = model_crash(world.m, &none);
+        model_free(world.m);
+        world.m = cut;
+        model_use(cut);
+    }
+    model_free(world.m);
+}
+
 /* A package of one artifact has no members to read. */
 static void test_load_of_none(void **state)
 {
@@ -411,10 +450,9 @@ static void test_load_of_another(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_packages),
-        cmocka_unit_test(test_no_place),
-        cmocka_unit_test(test_load_of_none),
-        cmocka_unit_test(test_load_of_another),
+        cmocka_unit_test(test_packages),        cmocka_unit_test(test_no_place),
+        cmocka_unit_test(test_nothing_is_left), cmocka_unit_test(test_no_plan),
+        cmocka_unit_test(test_load_of_none),    cmocka_unit_test(test_load_of_another),
     };
     log_set_level(LOG_ERROR + 1);
     return cmocka_run_group_tests_name("told_packages", tests, fill, NULL);
