@@ -259,7 +259,8 @@ enum odd {
     OTHER_TIME,
     NO_RECEIPT,
     BAD_RECEIPT,
-    PROVEN
+    PROVEN,
+    OTHER_MANIFEST
 };
 
 static char merged_id[DELIVERY_PACKAGE_LEN + 1];
@@ -320,6 +321,7 @@ static void make_merged(struct world *w, enum odd odd)
     delivery_manifest_put_merged(&text, &m, facts, &plan.file[0].digests, sha256);
     plan.file[1].size = text.len;
     digests_of(text.ptr, text.len, &plan.file[1].digests);
+    text.ptr[text.len - 2] ^= odd == OTHER_MANIFEST;
     if (odd != NO_MANIFEST) {
         put_merged(w, DELIVERY_MANIFEST_TAIL, text.ptr, text.len);
     }
@@ -357,6 +359,12 @@ static void test_a_member_of_a_proof(void **state)
     fail_once(OS_CALL_open, path, 1);
     assert_int_equal(verify(&world), ERR_IO);
     faults_uninstall();
+    (void)snprintf(path, sizeof path, "proofs/%s.json", merged_id);
+    fail_once(OS_CALL_open, path, 1);
+    world.e = (struct err){0};
+    assert_int_equal(verify(&world), ERR_IO);
+    faults_uninstall();
+    assert_non_null(strstr(world.e.text, path));
     free_world(&world);
 }
 
@@ -380,6 +388,7 @@ static void test_odd_merged(void **state)
         const char *remnant; /* tail; NULL: none */
     } cases[] = {
         {NO_MANIFEST, NULL, DELIVERY_PLAN_TAIL},
+        {OTHER_MANIFEST, "its manifest is not the one of its plan", NULL},
         {NO_PAYLOAD, NULL, DELIVERY_PLAN_TAIL},
         {SHORT, "its payload has ", NULL},
         {FLIPPED, "its payload is not the one planned", NULL},
@@ -442,6 +451,19 @@ static void test_merged_that_cannot_be_read(void **state)
     free_world(&world);
 }
 
+/* It may have gone with a purge. */
+static void test_whether_a_manifest_has_gone(void **state)
+{
+    char path[NAME_BYTES];
+    (void)state;
+    make_merged(&world, OTHER_MANIFEST);
+    (void)snprintf(path, sizeof path, "packages/%s" DELIVERY_MANIFEST_TAIL, merged_id);
+    fail_once(OS_CALL_stat, path, 2);
+    assert_int_equal(verify(&world), ERR_IO);
+    faults_uninstall();
+    free_world(&world);
+}
+
 /* The database says that it is sealed, with a payload of its own. */
 static void test_a_sealed_payload_cannot_be_asked(void **state)
 {
@@ -476,6 +498,7 @@ int main(void)
         cmocka_unit_test(test_odd_merged),
         cmocka_unit_test(test_merged_that_cannot_be_read),
         cmocka_unit_test(test_a_sealed_payload_cannot_be_asked),
+        cmocka_unit_test(test_whether_a_manifest_has_gone),
     };
     log_set_level(LOG_ERROR + 1);
     return cmocka_run_group_tests_name("artifact_verify_told", tests, NULL, NULL);

@@ -250,6 +250,7 @@ static int load(const struct world *w, struct err *e)
 {
     static struct delivery_plan p;
     struct delivery_members m;
+    memset(&p, 0, sizeof p);
     int r = package_load(AKIT_DIR, w->told.package_id, &p, &m, e);
     assert_int_equal(m.count, r == 0 ? 2 : 0);
     if (r == 0) {

@@ -15,11 +15,13 @@
 
 #include "base/log.h"
 #include "os/os.h"
+#include "store/artifact/package_build.h"
 #include "store/artifact/purge.h"
 #include "tests/lib/artifact_kit.h"
 #include "tests/lib/told.h"
 
-#define ID "00000000000000000000000000000007"
+#define ID    "00000000000000000000000000000007"
+#define OTHER "00000000000000000000000000000008"
 
 struct world {
     struct model *m;
@@ -27,7 +29,9 @@ struct world {
 };
 
 static struct world world;
-static struct proof proof;
+static struct proof one, both; /* of a package of one artifact, and of a merged one */
+static struct proof *proof;
+static struct delivery_artifact item[2];
 static atomic_bool stop;
 
 static const char *path_of(const char *folder, const char *name, const char *tail)
@@ -35,7 +39,8 @@ static const char *path_of(const char *folder, const char *name, const char *tai
     static char path[4][200];
     static unsigned next;
     char *p = path[next++ % 4];
-    (void)snprintf(p, sizeof path[0], AKIT_DIR "/%s/%s%s", folder, name, tail);
+    int n = snprintf(p, sizeof path[0], AKIT_DIR "/%s/%s%s", folder, name, tail);
+    assert_true(n > 0 && (size_t)n < sizeof path[0]);
     return p;
 }
 
@@ -44,29 +49,40 @@ static bool there(const struct model *m, const char *path)
     return model_get(m, path, NULL, 0) >= 0;
 }
 
-static void make_proof(void)
+static void make_proof(struct proof *p, unsigned members)
 {
     const struct artifact_sink to = {
         .sink = "directory", .directory = "/somewhere", .retention_ms = 1};
     struct err e = {0};
-    memset(&proof, 0, sizeof proof);
-    proof.artifact.size_bytes = 100;
-    proof.artifact.accepted_at = 5;
-    (void)snprintf(proof.artifact.object_id, sizeof proof.artifact.object_id, ID);
-    (void)snprintf(proof.artifact.project, sizeof proof.artifact.project, "demo");
-    (void)snprintf(proof.artifact.filename, sizeof proof.artifact.filename, "a.warc");
-    (void)snprintf(proof.artifact.checksum, sizeof proof.artifact.checksum, "%064x", 7);
-    assert_int_equal(delivery_plan_begin(&proof.plan, &proof.artifact, &to, &e), 0);
+    memset(p, 0, sizeof *p);
+    for (unsigned i = 0; i < 2; i++) {
+        memset(&item[i], 0, sizeof item[i]);
+        item[i].size_bytes = 100;
+        item[i].accepted_at = 5;
+        (void)snprintf(item[i].object_id, sizeof item[i].object_id, "%s", i == 0 ? ID : OTHER);
+        (void)snprintf(item[i].project, sizeof item[i].project, "demo");
+        (void)snprintf(item[i].filename, sizeof item[i].filename, "a.warc");
+        (void)snprintf(item[i].checksum, sizeof item[i].checksum, "%064x", 7 + i);
+    }
+    p->artifact = item[0];
+    if (members > 0) {
+        p->members = (struct delivery_members){.count = members, .item = item};
+        assert_int_equal(delivery_plan_begin_merged(&p->plan, &p->members, &to, &e), 0);
+    } else {
+        assert_int_equal(delivery_plan_begin(&p->plan, &p->artifact, &to, &e), 0);
+    }
     for (unsigned i = 0; i < DELIVERY_FILES_MAX; i++) {
-        struct delivery_digests *d = &proof.plan.file[i].digests;
+        struct delivery_digests *d = &p->plan.file[i].digests;
         memset(d->blake3, 'b', BLAKE3_HEX_LEN);
         memset(d->md5, 'c', MD5_HEX_LEN);
         memset(d->sha1, 'd', SHA1_HEX_LEN);
-        proof.plan.file[i].size = 100 + i;
+        p->plan.file[i].size = (members > 0 ? 100 * members : 100) + i;
     }
-    memcpy(proof.plan.file[0].digests.blake3, proof.artifact.checksum, BLAKE3_HEX_LEN);
-    proof.sent_at = 1002;
-    proof.verified_at = 1003;
+    if (members == 0) {
+        memcpy(p->plan.file[0].digests.blake3, p->artifact.checksum, BLAKE3_HEX_LEN);
+    }
+    p->sent_at = 1002;
+    p->verified_at = 1003;
 }
 
 /* ---- before ---- */
@@ -89,36 +105,47 @@ static void begin_written(void *ctx)
 {
     struct err e = {0};
     begin_folder(ctx);
-    assert_int_equal(proof_write(AKIT_DIR, &proof, &e), 0);
+    assert_int_equal(proof_write(AKIT_DIR, proof, &e), 0);
 }
 
 static void begin_leaving(void *ctx)
 {
     struct world *w = ctx;
     begin_empty(w);
-    model_put(w->m, path_of("proofs", PROOF_TEMP, proof.plan.package_id), "", 0);
+    model_put(w->m, path_of("proofs", PROOF_TEMP, proof->plan.package_id), "", 0);
     model_put(w->m, path_of("proofs", ".part-", "of a person"), "", 0);
     char path[200];
     (void)snprintf(path, sizeof path, AKIT_DIR "/proofs/" PROOF_TEMP "%s" PROOF_TAIL,
-                   proof.plan.package_id);
+                   proof->plan.package_id);
     model_put(w->m, path, "x", 1);
+}
+
+static void put_artifact(struct model *m, const char *id)
+{
+    char bytes[100] = {0};
+    model_put(m, path_of("uploads", id, ""), bytes, sizeof bytes);
+    model_put(m, path_of("uploads", id, ".info"), "{}", 2);
+    model_put(m, path_of("uploads", id, ".state"), "x", 1);
+    model_put(m, path_of("receipts", id, ".json"), "{}", 2);
 }
 
 static void begin_purge(void *ctx)
 {
     struct world *w = ctx;
     struct err e = {0};
-    char bytes[100] = {0};
+    char bytes[200] = {0};
     begin_empty(w);
-    model_put(w->m, path_of("uploads", ID, ""), bytes, sizeof bytes);
-    model_put(w->m, path_of("uploads", ID, ".info"), "{}", 2);
-    model_put(w->m, path_of("uploads", ID, ".state"), "x", 1);
-    model_put(w->m, path_of("receipts", ID, ".json"), "{}", 2);
-    model_put(w->m, path_of("packages", proof.plan.package_id, ".plan.json"), "{}", 2);
-    model_put(w->m, path_of("packages", proof.plan.package_id, ".manifest.jsonl"), "{}", 2);
+    put_artifact(w->m, ID);
+    if (proof == &both) {
+        put_artifact(w->m, OTHER);
+        model_put(w->m, path_of("packages", proof->plan.package_id, ".warc.zst"), bytes,
+                  sizeof bytes);
+    }
+    model_put(w->m, path_of("packages", proof->plan.package_id, ".plan.json"), "{}", 2);
+    model_put(w->m, path_of("packages", proof->plan.package_id, ".manifest.jsonl"), "{}", 2);
     assert_int_equal(proof_folder(AKIT_DIR, &e), 0);
     assert_int_equal(purge_folder(AKIT_DIR, &e), 0);
-    assert_int_equal(proof_write(AKIT_DIR, &proof, &e), 0);
+    assert_int_equal(proof_write(AKIT_DIR, proof, &e), 0);
     w->purging = true;
 }
 
@@ -126,12 +153,19 @@ static void begin_purge(void *ctx)
 
 static void all_gone(const struct model *m)
 {
-    assert_false(there(m, path_of("uploads", ID, "")));
-    assert_false(there(m, path_of("uploads", ID, ".info")));
-    assert_false(there(m, path_of("uploads", ID, ".state")));
-    assert_false(there(m, path_of("uploads/.purge", ID, "")));
-    assert_false(there(m, path_of("packages", proof.plan.package_id, ".plan.json")));
-    assert_false(there(m, path_of("packages", proof.plan.package_id, ".manifest.jsonl")));
+    char path[200];
+    for (unsigned i = 0; i < (proof == &both ? 2 : 1); i++) {
+        const char *id = item[i].object_id;
+        assert_false(there(m, path_of("uploads", id, "")));
+        assert_false(there(m, path_of("uploads", id, ".info")));
+        assert_false(there(m, path_of("uploads", id, ".state")));
+        assert_false(there(m, path_of("uploads/.purge", id, "")));
+    }
+    (void)snprintf(path, sizeof path, PACKAGE_PURGED "%s", proof->plan.package_id);
+    assert_false(there(m, path_of("packages", path, ".warc.zst")));
+    assert_false(there(m, path_of("packages", proof->plan.package_id, ".warc.zst")));
+    assert_false(there(m, path_of("packages", proof->plan.package_id, ".plan.json")));
+    assert_false(there(m, path_of("packages", proof->plan.package_id, ".manifest.jsonl")));
 }
 
 /* On a disk in use. */
@@ -141,14 +175,15 @@ static void hold(struct world *w, struct model *m, int r)
     struct err e = {0};
     model_use(m);
     if (r == 0 || w->purging) {
-        assert_int_equal(proof_read(AKIT_DIR, proof.plan.package_id, &read, &e), 0);
-        assert_int_equal(read.verified_at, proof.verified_at);
+        assert_int_equal(proof_read(AKIT_DIR, proof->plan.package_id, &read, &e), 0);
+        assert_int_equal(read.verified_at, proof->verified_at);
+        proof_free(&read);
     }
     if (w->purging) {
         if (r == 0) {
             all_gone(m);
         }
-        assert_int_equal(purge_package(AKIT_DIR, &proof.plan, &stop, NULL, &e), 0);
+        assert_int_equal(purge_package(AKIT_DIR, &proof->plan, &stop, NULL, &e), 0);
         all_gone(m);
         assert_true(there(m, path_of("receipts", ID, ".json")));
     }
@@ -179,7 +214,7 @@ static void end_folder(void *ctx, int r)
     assert_int_equal(proof_folder(AKIT_DIR, &e), 0);
     char path[200];
     (void)snprintf(path, sizeof path, AKIT_DIR "/proofs/" PROOF_TEMP "%s" PROOF_TAIL,
-                   proof.plan.package_id);
+                   proof->plan.package_id);
     assert_false(there(w->m, path));
     model_free(cut);
     model_free(w->m);
@@ -217,7 +252,7 @@ static int run_folder(void *ctx, struct err *e)
 static int run_write(void *ctx, struct err *e)
 {
     (void)ctx;
-    return proof_write(AKIT_DIR, &proof, e);
+    return proof_write(AKIT_DIR, proof, e);
 }
 
 /* One that says the same at another time: the first one stays. */
@@ -225,7 +260,7 @@ static int run_write_again(void *ctx, struct err *e)
 {
     static struct proof later;
     (void)ctx;
-    later = proof;
+    later = *proof;
     later.verified_at++;
     return proof_write(AKIT_DIR, &later, e);
 }
@@ -234,7 +269,11 @@ static int run_read(void *ctx, struct err *e)
 {
     static struct proof read;
     (void)ctx;
-    return proof_read(AKIT_DIR, proof.plan.package_id, &read, e);
+    int r = proof_read(AKIT_DIR, proof->plan.package_id, &read, e);
+    if (r == 0) {
+        proof_free(&read);
+    }
+    return r;
 }
 
 static int run_purge_folder(void *ctx, struct err *e)
@@ -247,8 +286,8 @@ static int run_purge(void *ctx, struct err *e)
 {
     uint64_t freed = 0;
     (void)ctx;
-    int r = purge_package(AKIT_DIR, &proof.plan, &stop, &freed, e);
-    assert_true(r != 0 || freed == 100);
+    int r = purge_package(AKIT_DIR, &proof->plan, &stop, &freed, e);
+    assert_true(r != 0 || freed == (proof == &both ? 400 : 100));
     return r;
 }
 
@@ -266,15 +305,40 @@ static void test_proofs(void **state)
         {"purge", begin_purge, run_purge, end, {QUIET}, false, 0, 0},
     };
     (void)state;
-    make_proof();
-    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
-        told_sweep(&ops[i], &world);
+    for (proof = &one;; proof = &both) {
+        for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+            told_sweep(&ops[i], &world);
+        }
+        if (proof == &both) {
+            break;
+        }
+    }
+}
+
+/* What has no receipt stays, whichever member it is. */
+static void test_members_have_receipts(void **state)
+{
+    (void)state;
+    proof = &both;
+    for (unsigned i = 0; i < 2; i++) {
+        struct err e = {0};
+        begin_purge(&world);
+        assert_int_equal(os_unlink(path_of("receipts", item[i].object_id, ".json")), 0);
+        assert_int_equal(run_purge(&world, &e), ERR_REFUSED);
+        assert_true(there(world.m, path_of("uploads", ID, "")));
+        assert_true(there(world.m, path_of("uploads", OTHER, "")));
+        model_free(world.m);
     }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_proofs)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_proofs),
+        cmocka_unit_test(test_members_have_receipts),
+    };
+    make_proof(&one, 0);
+    make_proof(&both, 2);
     log_set_level(LOG_ERROR + 1);
     return cmocka_run_group_tests_name("told_proofs", tests, NULL, NULL);
 }
