@@ -271,6 +271,17 @@ static void test_loaded(void **state)
     assert_int_equal(load(), ERR_CORRUPT); /* no manifest */
     put_file(DELIVERY_MANIFEST_TAIL, buf_slice(&manifest));
     done(load());
+    plan.file[0].size++; /* than its members have */
+    buf_clear(&text);
+    delivery_plan_put(&text, &plan);
+    put_file(DELIVERY_PLAN_TAIL, buf_slice(&text));
+    assert_int_equal(load(), ERR_CORRUPT);
+    assert_string_equal(e.text, "its plan does not fit its members");
+    plan.file[0].size--;
+    buf_clear(&text);
+    delivery_plan_put(&text, &plan);
+    put_file(DELIVERY_PLAN_TAIL, buf_slice(&text));
+    done(load());
     manifest.ptr[manifest.len / 2] ^= 1;
     put_file(DELIVERY_MANIFEST_TAIL, buf_slice(&manifest));
     assert_int_equal(load(), ERR_CORRUPT);
