@@ -330,7 +330,7 @@ int package_build(struct package_job *job, struct delivery_plan *out, struct err
     }
     if (r == 0) {
         r = merged(job) ? make_merged(job, out, e) : make(job, out, e);
-        if (planned && job->bad_count > 0) {
+        if (planned && r == ERR_CORRUPT && job->bad_count > 0) {
             package_job_free(job); /* all were good once, and it may have been sent */
             job->way_out = PACKAGE_WAY_OUT;
         }
