@@ -199,6 +199,14 @@ static void test_a_large_one_ends_on_a_full_disk(void **state)
     assert_non_null(strstr(reason, "terminated"));
     assert_int_equal(upload_open(kit_us, slice_cstr(info.id), &u, &kit_err), ERR_NOT_FOUND);
     assert_int_equal(truncate(kit_path("uploads", info.id, ""), 1 << 20), 0); /* no long pauses */
+    /* While bytes are left, it is known as gone. */
+    faults_install(NULL);
+    faults_count_only(OS_CALL_unlink, NULL);
+    faults_reset();
+    faults_arm(1, EIO, false, FAULT_ERROR);
+    assert_int_equal(upload_free_gone(kit_us, slice_cstr(info.id), &kit_err), ERR_IO);
+    faults_uninstall();
+    assert_true(upload_gone(kit_us, slice_cstr(info.id), reason));
     assert_int_equal(upload_free_gone(kit_us, slice_cstr(info.id), &kit_err), 0);
     check_no_files(info.id);
     assert_false(upload_gone(kit_us, slice_cstr(info.id), reason));
