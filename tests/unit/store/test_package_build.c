@@ -158,6 +158,11 @@ static void assert_built(void)
 
 static void test_built_once(void **state)
 {
+    struct fault unsynced = {.kind = FAULT_ERROR,
+                             .error = EIO,
+                             .at = 1,
+                             .call = OS_CALL_fsync,
+                             .path = DELIVERY_PACKAGES};
     struct model *m = new_disk();
     struct err e = {0};
     unsigned char byte;
@@ -167,7 +172,11 @@ static void test_built_once(void **state)
     assert_int_equal(build(&e), 0);
     assert_built();
     assert_string_equal(plan.to.directory, "/mnt/0");
-    /* It is found again. */
+    /* It is found again, and is nothing before its names are synced: an earlier try may have failed
+     * at that. */
+    model_fault_arm(m, &unsynced);
+    assert_int_equal(build(&e), ERR_IO);
+    model_fault_arm(m, NULL);
     uint64_t before = model_hash(m);
     assert_int_equal(build(&e), 0);
     assert_int_equal(model_hash(m), before);
