@@ -160,9 +160,10 @@ int upload_open(struct uploads *us, struct slice id, struct upload **out, struct
 int upload_open_new(struct uploads *us, const struct upload_info *info, struct upload **out,
                     struct err *e) MUST_CHECK;
 /* Appends n bytes, at most to the declared size (ensure). Hashes, writes, begins write-back, and
- * every UPLOAD_SYNC_BYTES syncs and saves the state. ERR_NO_SPACE: *written (may be NULL) of them
- * are in; upload_sync may follow. ERR_IO: rolled back to the synced offset. ERR_GONE: that failed
- * as well. Callers that want speed give pieces that end on multiples of UPLOAD_PIECE_BYTES. */
+ * every UPLOAD_SYNC_BYTES (of a file that is read back, a quarter of them) syncs and saves the
+ * state. ERR_NO_SPACE: *written (may be NULL) of them are in; upload_sync may follow. ERR_IO:
+ * rolled back to the synced offset. ERR_GONE: that failed as well. Callers that want speed give
+ * pieces that end on multiples of UPLOAD_PIECE_BYTES. */
 int upload_write(struct upload *u, const void *p, size_t n, size_t *written,
                  struct err *e) MUST_CHECK;
 /* Makes everything written the synced offset. ERR_IO, ERR_NO_SPACE: rolled back, or unsettled: the

@@ -270,6 +270,13 @@ static int write_piece(struct upload *u, const char *p, size_t n, size_t *done, 
     return 0;
 }
 
+/* What may be unsynced, and what of it unread. Of a file that is read back sooner, so that little is
+ * left for its last answer. */
+static uint64_t sync_step(const struct upload *u)
+{
+    return u->reread ? UPLOAD_SYNC_BYTES / 4 : UPLOAD_SYNC_BYTES;
+}
+
 int upload_write(struct upload *u, const void *p, size_t n, size_t *written, struct err *e)
 {
     const char *bytes = p;
@@ -287,10 +294,10 @@ int upload_write(struct upload *u, const void *p, size_t n, size_t *written, str
         if (r != 0 && r != ERR_NO_SPACE) {
             r = upload_roll_back_sync(u, r, e);
         } else if (r == 0 && !u->held && u->written < u->info.size &&
-                   u->written - u->saved >= UPLOAD_SYNC_BYTES) {
+                   u->written - u->saved >= sync_step(u)) {
             r = upload_sync(u, e);
             if (r == 0 && u->reread) {
-                trail_keep_near(u->us->trails, u->info.id, UPLOAD_SYNC_BYTES);
+                trail_keep_near(u->us->trails, u->info.id, sync_step(u));
             }
         }
     }
