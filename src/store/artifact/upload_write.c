@@ -270,8 +270,8 @@ static int write_piece(struct upload *u, const char *p, size_t n, size_t *done, 
     return 0;
 }
 
-/* What may be unsynced, and what of it unread. Of a file that is read back sooner, so that little is
- * left for its last answer. */
+/* What may be unsynced, and then unread: less of a file that is read back, so that little is left
+ * for its last answer. */
 static uint64_t sync_step(const struct upload *u)
 {
     return u->reread ? UPLOAD_SYNC_BYTES / 4 : UPLOAD_SYNC_BYTES;
